@@ -94,12 +94,13 @@ def test_features_and_their_updates(ask):
     assert ask(lambda admin: admin.describe_features(), answer(p.ApiVersionsResponse))[0].epoch is None
 
     def update(admin, **more):
-        return admin.update_features({"a": 0, "b": FeatureUpdate(1, "unsafe_downgrade")}, timeout=0.007, **more)
+        return admin.update_features({"a": 0, "b": FeatureUpdate(1, "unsafe_downgrade")}, timeout=7.0, **more)
 
     both = [{"feature": "a"}, {"feature": "b", "error_code": Code.FEATURE_UPDATE_FAILED}, {"feature": "c"}]
     found, asked = ask(update, answer(p.UpdateFeaturesResponse, results=both), version=1)
+    changed = {"feature": "b", "max_version_level": 1, "upgrade_type": 3}
     assert (dict(found), of_errors(found)) == ({"a": None}, {"b": errors.FeatureUpdateFailed})
-    assert asked == [{"timeout_ms": 7, "feature_updates": [{"feature": "a"}, {"feature": "b", "max_version_level": 1, "upgrade_type": 3}]}]
+    assert asked == [{"timeout_ms": 7_000, "feature_updates": [{"feature": "a"}, changed]}]
     found, asked = ask(update, answer(p.UpdateFeaturesResponse), version=0)
     assert (dict(found), of_errors(found)) == ({"a": None, "b": None}, {})
     assert asked[0]["feature_updates"] == [{"feature": "a"}, {"feature": "b", "max_version_level": 1, "allow_downgrade": True}]
@@ -136,9 +137,9 @@ def test_the_quorum(ask):
     listeners = [{"name": "A", "host": "h", "port": 1}, {"name": "B", "host": "i", "port": 2}]
     for call, response, request in (
         (
-            lambda admin: admin.add_raft_voter(3, b"e" * 16, places, cluster_id="c", timeout=0.007),
+            lambda admin: admin.add_raft_voter(3, b"e" * 16, places, cluster_id="c", timeout=7.0),
             p.AddRaftVoterResponse,
-            voter | {"timeout_ms": 7, "listeners": listeners},
+            voter | {"timeout_ms": 7_000, "listeners": listeners},
         ),
         (lambda admin: admin.remove_raft_voter(3, b"e" * 16, cluster_id="c"), p.RemoveRaftVoterResponse, voter),
         (lambda admin: admin.unregister_broker(3), p.UnregisterBrokerResponse, {"broker_id": 3}),
@@ -279,14 +280,14 @@ def test_elections_reassignments_and_quotas(ask):
     elected = answer(p.ElectLeadersResponse, replica_election_results=[{"topic": "t", "partition_result": parts}])
 
     def elect(admin, **more):
-        return admin.elect_leaders([("t", 0), ("t", 1), ("u", 0)], timeout=0.007, **more)
+        return admin.elect_leaders([("t", 0), ("t", 1), ("u", 0)], timeout=7.0, **more)
 
     found, asked = ask(lambda admin: elect(admin, election="unclean"), elected)
     assert dict(found) == {("t", 0): None}
     assert of_errors(found) == {("t", 1): errors.ElectionNotNeeded, ("u", 0): errors.IncompleteAnswerError}
     wanted = [{"topic": "t", "partitions": [0, 1]}, {"topic": "u", "partitions": [0]}]
-    assert asked == [{"election_type": 1, "topic_partitions": wanted, "timeout_ms": 7}]
-    assert ask(elect, elected, version=0)[1] == [{"topic_partitions": wanted, "timeout_ms": 7}]
+    assert asked == [{"election_type": 1, "topic_partitions": wanted, "timeout_ms": 7_000}]
+    assert ask(elect, elected, version=0)[1] == [{"topic_partitions": wanted, "timeout_ms": 7_000}]
     with pytest.raises(errors.UnsupportedVersion):
         ask(lambda admin: elect(admin, election="unclean"), version=0)
     with pytest.raises(errors.UsageError):
@@ -297,16 +298,16 @@ def test_elections_reassignments_and_quotas(ask):
     done = answer(
         p.AlterPartitionReassignmentsResponse, responses=[{"name": "t", "partitions": [{}, {"partition_index": 1, "error_code": 85}]}]
     )
-    found, asked = ask(lambda admin: admin.alter_partition_reassignments(given, timeout=0.007), done)
+    found, asked = ask(lambda admin: admin.alter_partition_reassignments(given, timeout=7.0), done)
     assert (dict(found), list(found.errors)) == ({("t", 0): None}, [("t", 1), ("u", 0)])
-    assert (asked[0]["timeout_ms"], [each["name"] for each in asked[0]["topics"]]) == (7, ["t", "u"])
+    assert (asked[0]["timeout_ms"], [each["name"] for each in asked[0]["topics"]]) == (7_000, ["t", "u"])
     assert [[each.get("replicas") for each in topic["partitions"]] for topic in asked[0]["topics"]] == [[[1, 2], None], [[3]]]
     going = [{"partition_index": i, "replicas": [1, 2], "adding_replicas": [2], "removing_replicas": [i]} for i in (0, 1)]
     told = answer(p.ListPartitionReassignmentsResponse, topics=[{"name": "t", "partitions": going}, {"name": "u", "partitions": going}])
-    found, asked = ask(lambda admin: admin.list_partition_reassignments([("t", 0), ("t", 1), ("u", 0)], timeout=0.007), told)
+    found, asked = ask(lambda admin: admin.list_partition_reassignments([("t", 0), ("t", 1), ("u", 0)], timeout=7.0), told)
     assert found == {(name, i): ([1, 2], [2], [i]) for name in "tu" for i in (0, 1)}
     indexes = [{"name": "t", "partition_indexes": [0, 1]}, {"name": "u", "partition_indexes": [0]}]
-    assert asked == [{"timeout_ms": 7, "topics": indexes}]
+    assert asked == [{"timeout_ms": 7_000, "topics": indexes}]
     limits = [{"key": "k", "value": 1.0}, {"key": "l", "value": 2.0}]
     entries = [{"entity": [{"entity_type": "user", "entity_name": "a"}, {"entity_type": "ip"}], "values": limits}, {}]
     found, asked = ask(
@@ -430,12 +431,12 @@ def test_topics(ask):
     ]
     for version, wanted in ((5, {"topic_names": ["a", "b"]}), (6, {"topics": [{"name": "a"}, {"name": "b"}]})):
         deleted = answer(p.DeleteTopicsResponse, responses=[{"name": "b"}, {"name": "a", "error_code": REFUSED}])
-        found, asked = ask(lambda admin: admin.delete_topics(["a", "b"], timeout=0.007), deleted, version=version)
+        found, asked = ask(lambda admin: admin.delete_topics(["a", "b"], timeout=7.0), deleted, version=version)
         assert (dict(found), of_errors(found)) == ({"b": None}, {"a": errors.ClusterAuthorization})
-        assert asked == [wanted | {"timeout_ms": 7}]
+        assert asked == [wanted | {"timeout_ms": 7_000}]
     deleted = answer(p.DeleteTopicsResponse, responses=[{"topic_id": first}, {"topic_id": second, "error_code": REFUSED}])
-    for more, ms in (({}, 7), ({"operation_timeout": 0.005}, 5)):
-        found, asked = ask(lambda admin, more=more: admin.delete_topics_by_id([first, second], timeout=0.007, **more), deleted, version=6)
+    for more, ms in (({}, 7_000), ({"operation_timeout": 5.0}, 5_000)):
+        found, asked = ask(lambda admin, more=more: admin.delete_topics_by_id([first, second], timeout=7.0, **more), deleted, version=6)
         assert (dict(found), of_errors(found)) == ({first: None}, {second: errors.ClusterAuthorization})
         assert asked == [{"topics": [{"topic_id": each} for each in (first, second)], "timeout_ms": ms}]
     parts = [{"partition_index": i, "leader_id": 1, "leader_epoch": 2, "replica_nodes": [1, 2], "isr_nodes": [1]} for i in (1, 0)]
