@@ -277,7 +277,7 @@ def test_replicas_of_a_partition_stand_in_different_racks():
 
 
 class Still(random.Random):
-    """Shuffles nothing, and counts what it was to shuffle."""
+    """Shuffles nothing, and counts the lists that it is given."""
 
     def __init__(self):
         super().__init__(1)

@@ -348,7 +348,7 @@ def test_who_stops_in_the_middle_while_others_wait_is_closed(listening: tuple[Se
     one, two = memory_connection(selector, 1), memory_connection(selector, 2)
     one.write([struct.pack(">i", 60_000), bytes(100)], 0)
     passes(310)
-    assert 1 in selector.channels  # nobody wants the memory
+    assert 1 in selector.channels  # no channel wants the memory
     one.write([bytes(100)], 0)
     two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
     selector._lru = times = Times(selector._lru)

@@ -154,7 +154,7 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(log):
     for sequence, transactional in ((0, False), (3, False), (3, True)):  # it hears of its epoch before anything else
         with pytest.raises(errors.InvalidProducerEpoch):
             log.append(sequence, transactional=transactional)
-    with pytest.raises(errors.InvalidProducerEpoch):  # a zombie holds nobody up
+    with pytest.raises(errors.InvalidProducerEpoch):  # a zombie holds no producer up
         log.states.start_verification(PID, 0, 0, 0, True)
 
 
