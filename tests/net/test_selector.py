@@ -486,15 +486,16 @@ def test_a_quiet_selector_returns_for_whole_frames_only() -> None:
 def test_the_end_of_one_of_two_muted_peers_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:
     serving, address = server
     ids = []
-    with socket.create_connection(address) as first, socket.create_connection(address) as second:
-        while len(ids) < 2:
+    with contextlib.ExitStack() as ends:
+        made = [ends.enter_context(socket.create_connection(address)) for _ in range(3)]
+        while len(ids) < 3:
             serving.poll(5_000)
             ids += map(str, serving.accepted)
         for id in ids:
             serving.mute(id)
         serving.watch(ids[1])
-        peers = {f"{host}:{port}": peer for peer in (first, second) for host, port in [peer.getsockname()]}
-        leaves, stays = (peers[id.split("-")[1]] for id in ids)
+        peers = {f"{host}:{port}": peer for peer in made for host, port in [peer.getsockname()]}
+        leaves, stays, follows = (peers[id.split("-")[1]] for id in ids)
         leaves.close()
         while serving.channels[ids[0]].armed:
             serving.poll(5_000)
@@ -502,6 +503,11 @@ def test_the_end_of_one_of_two_muted_peers_is_reported(server: tuple[Selector, t
         serving.watch(ids[0])  # whose end has come already
         serving.poll(5_000)
         assert [*serving.disconnected] == ids[:1]
+        assert watched_by(serving) == {serving.channels[ids[1]]}
+        serving.watch(ids[2])
+        follows.close()
+        serving.poll(5_000)
+        assert [*serving.disconnected] == ids[2:]
         assert watched_by(serving) == {serving.channels[ids[1]]}
         stays.sendall(sized(b"still here"))
         serving.unmute(ids[1])
