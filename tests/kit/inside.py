@@ -8,6 +8,8 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -34,6 +36,17 @@ def memory_of(owner: Any) -> Any:
 def io_of(sender: Any) -> Any:
     """Its lock of I/O."""
     return sender._io
+
+
+@contextlib.contextmanager
+def io_held(sender: Any) -> Iterator[None]:
+    """Its lock of I/O in this thread: its own thread may take it again first, so it is woken until it lets it go to us."""
+    while not sender._io.acquire(timeout=0.05):
+        sender.client.wakeup()
+    try:
+        yield
+    finally:
+        sender._io.release()
 
 
 def consumer_in(client: Any) -> Any:
@@ -384,6 +397,8 @@ def watched_by(selector: Any) -> Any:
 def authority_of(certificates: Any) -> Any:
     """What signs them."""
     return certificates._authority
+
+
 def note_committed(member: Any, offsets: Any) -> None:
     """The coordinator has taken these offsets."""
     member._note_committed(offsets)

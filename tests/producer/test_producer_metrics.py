@@ -17,7 +17,7 @@ from kafkacore.net.measure import NetworkStats, grouped
 from kafkacore.producer import KafkaProducer
 from kafkacore.producer.producer_metrics import TransactionStats, all_names, of_producer
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import io_of, sender_of, topics_of
+from tests.kit.inside import io_held, sender_of, topics_of
 
 
 def metrics(bench: Bench) -> dict[str, dict[str, float]]:
@@ -157,8 +157,7 @@ def test_reading_takes_no_lock() -> None:
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send("t", b"x").result(30)
             got: list[dict[str, dict[str, float]]] = []
-            sender_of(producer).client.wakeup()
-            with io_of(sender_of(producer)):
+            with io_held(sender_of(producer)):
                 reader = threading.Thread(target=lambda: got.append(producer.metrics(detail=True)))
                 reader.start()
                 reader.join(30)
