@@ -36,8 +36,8 @@ NATIVE = {
 
 ROOMS = {
     "acls": room(
-        "broker/authorizer.py config_authorizer.py principals.py broker/controller/ac*.py broker/handlers/ac*.py broker/handlers/parts.py",
-        "test_principals.py broker/test_acl*.py broker/test_authorizer.py broker/test_controller_access.py broker/test_parts_*.py"
+        "broker/authorizer.py config_authorizer.py principals.py broker/controller/ac*.py broker/handlers/ac*.py",
+        "test_principals.py broker/test_acl*.py broker/test_authorizer.py broker/test_controller_access.py"
         " security/test_acl_*.py test_testing_plugin.py",
     ),
     "admin": room("admin/*.py", "test_admin*.py broker/test_admin_*.py broker/test_describe.py"),

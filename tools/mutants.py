@@ -327,9 +327,9 @@ def measure(copy: Path, files: list[str], tests: list[str], marks: str, jobs: in
 def tests_for(mutant: mutations.Mutant, of: Measured) -> list[str]:
     """The tests that run a mutant's line, in the order in which they should run: whole files, nearest and fastest first."""
     rows = of.lines.get(mutant.file, {})
+    using = {test.partition("::")[0] for test in set[str]().union(*rows.values())}
     if mutant.runs_on_import:
-        # Whatever uses the file may use what it names; where it holds names alone, any test of the room may.
-        chosen = set[str]().union(*rows.values()) or set(of.seconds)
+        chosen = set(of.seconds)  # other files may use what this file names
     else:
         first, last = mutant.span
         chosen = rows.get(mutant.line) or set().union(*(rows.get(line, set()) for line in range(first, last + 1)))
@@ -338,9 +338,9 @@ def tests_for(mutant: mutations.Mutant, of: Measured) -> list[str]:
     for test in chosen:
         files[test.partition("::")[0]].append(test)
 
-    def key(file: str) -> tuple[bool, float]:
+    def key(file: str) -> tuple[bool, bool, float]:
         near = any(word in Path(file).stem for word in stem)
-        return not near, sum(of.seconds[test] for test in files[file]) / len(files[file])
+        return file not in using, not near, sum(of.seconds[test] for test in files[file]) / len(files[file])
 
     return [test for file in sorted(files, key=key) for test in sorted(files[file], key=lambda test: (of.seconds[test], test))]
 
@@ -377,7 +377,7 @@ def failed_test(code: int | None, output: str) -> str:
 def limits_of(tests: list[str], of: Measured) -> tuple[list[str], float]:
     """pytest's time limit for each of the tests, and seconds for all of them."""
     slowest = max(of.seconds[test] for test in tests)
-    return ["--timeout", str(int(30 + 5 * slowest))], 120 + 5 * sum(of.seconds[test] for test in tests)
+    return ["--timeout", str(int(20 + 5 * slowest))], 120 + 5 * sum(of.seconds[test] for test in tests)
 
 
 def outcome_of(mutant: mutations.Mutant, copy: Path, of: Measured, budget_s: float, warm_up: Callable[[], Warm]) -> tuple[str, str]:

@@ -696,7 +696,7 @@ def planted(fault: Fault, copy: Path, limit_s: int) -> dict[str, Any]:
         run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     finally:
         path.write_text(text)
-    if run.returncode not in (0, 1, 2):                           # 1: a test failed; 2: a file of tests could not be imported
+    if run.returncode not in (0, 1, 2):  # 1: a test failed; 2: a file of tests could not be imported
         raise SystemExit(f"{fault.name}: pytest ends with {run.returncode}\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
     by = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
     return {
