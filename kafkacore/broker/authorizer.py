@@ -24,6 +24,7 @@ Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData, org.apache.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
@@ -169,10 +170,6 @@ class _Resources:
         self._prefixes: list[str] = []
         self._named: dict[str, dict[tuple[int, str], int]] = {}  # by principal, (type, name) of its patterns, and how many ACLs
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.literal and not self.prefixed
-
     def add(self, acl_id: bytes, acl: Acl) -> None:
         names = self.literal if acl.pattern_type == LITERAL else self.prefixed
         pattern = names.get(acl.resource_name)
@@ -217,21 +214,13 @@ class _Resources:
                 at -= 1
                 key = candidate
             else:
-                key = key[: _common(key, candidate)]
+                key = key[: next(at for at, (mine, theirs) in enumerate(zip(key, candidate, strict=False)) if mine != theirs)]
                 at = bisect_right(prefixes, key, 0, at) - 1
 
     def of(self, principal: str) -> Iterator[tuple[int, str, _Pattern]]:
         """The patterns with ACLs of a principal: their type, name and ACLs."""
         for kind, name in self._named.get(principal, ()):
             yield kind, name, (self.literal if kind == LITERAL else self.prefixed)[name]
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two names have in common at their beginning."""
-    for at, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        if mine != theirs:
-            return at
-    return min(len(one), len(other))
 
 
 class Authorizer(ImageListener):
@@ -271,10 +260,7 @@ class Authorizer(ImageListener):
         for acl_id, acl in acls.items():
             before = self._acls.pop(acl_id, None)
             if before is not None:
-                resources = self._resources[before.resource_type]
-                resources.remove(acl_id, before)
-                if resources.is_empty:
-                    del self._resources[before.resource_type]
+                self._resources[before.resource_type].remove(acl_id, before)
             if acl is not None:
                 self._acls[acl_id] = acl
                 self._resources.setdefault(acl.resource_type, _Resources()).add(acl_id, acl)
@@ -382,6 +368,6 @@ class Authorizer(ImageListener):
                 return True
             if kind == LITERAL and (LITERAL, name) in denied:
                 continue
-            if not any((PREFIXED, name[:end]) in denied for end in range(1, len(name) + 1)):
+            if not any((PREFIXED, beginning) in denied for beginning in itertools.accumulate(name)):
                 return True
         return False

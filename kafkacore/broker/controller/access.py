@@ -52,7 +52,7 @@ class ControllerAddress(NamedTuple):
 
     def logins(self) -> Callable[[], SaslClient]:
         """What makes the client's side of each authentication. All share the hashing, which takes milliseconds."""
-        salted = functools.lru_cache(maxsize=1)(functools.partial(salted_password, MECHANISM, self.secret))
+        salted = functools.lru_cache(functools.partial(salted_password, MECHANISM, self.secret))
         return lambda: ScramClient(MECHANISM, BROKERS, self.secret, salted=salted)
 
 
