@@ -81,7 +81,8 @@ ROOMS = {
     "protocol": room("protocol/*.py", "protocol/test_*.py"),
     "quotas": room(
         "broker/quotas.py broker/throttling.py broker/replication_quota.py broker/limits.py broker/pauses.py broker/controller/quotas.py",
-        "broker/test_quotas.py broker/test_thrott*.py broker/test_replication_quota.py broker/test_limits.py",
+        "broker/test_quotas.py broker/test_thrott*.py broker/test_replication_quota.py broker/test_limits.py"
+        " broker/test_unlike_members.py",
     ),
     "security": room(
         "config_kerberos.py config_se*.py config_tls.py client_credentials.py http_client.py kerberos_names.py private_files.py"

@@ -61,7 +61,7 @@ def has_spare_descriptor() -> bool:
     if soft == resource.RLIM_INFINITY:
         return True
     try:
-        probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        probe = os.open("/", os.O_RDONLY)
     except OSError:
         return False
     os.close(probe)
@@ -237,7 +237,7 @@ def connection_limits(config: BrokerConfig) -> dict[str, int]:
     found: dict[str, int] = {}
     for host, limit in config.connection_overrides().items():
         try:
-            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(host, None)
         except OSError as error:
             raise ConfigError(f"max_connections_per_ip_overrides: the host {host!r} is unknown: {error}") from None
         for _, _, _, _, address in addresses:

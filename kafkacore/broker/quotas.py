@@ -48,6 +48,7 @@ MAX_USES = 50_000
 LONGEST_NAME: Final = 256
 """Longer names count under their hash: client ids may have 32 KiB."""
 _SECOND_MS = 1_000
+_INT32_MAX = 2**31 - 1
 _ROUNDING = 1e-6
 """What sums of fractions of tokens may be wrong by."""
 
@@ -211,14 +212,14 @@ class Uses(Generic[U]):
 class RateQuota:
     """Quotas of one kind over a rate, and who used how much."""
 
-    def __init__(self, kind: str, samples: int, window_s: int, max_throttle_ms: int | None = None) -> None:
+    def __init__(self, kind: str, samples: int, window_s: int, max_throttle_ms: int = _INT32_MAX) -> None:
         """No quota yet.
 
         Args:
             kind: the quota's name.
             samples: how many windows count.
             window_s: seconds of each.
-            max_throttle_ms: no client waits longer at once; None for no bound.
+            max_throttle_ms: no client waits longer at once.
         """
         self.kind = kind
         self.limits = Limits()
@@ -262,21 +263,17 @@ class RateQuota:
         return math.inf if found is None else found[1] * (self.samples - 1) * self.window_ms / _SECOND_MS
 
 
-def throttle_ms(use: Windows, limit: float, now_ms: int, samples: int, window_ms: int, at_most_ms: int | None = None) -> int:
+def throttle_ms(use: Windows, limit: float, now_ms: int, samples: int, window_ms: int, at_most_ms: int = _INT32_MAX) -> int:
     """How long it takes until a rate is back at its limit, if nothing more is used."""
     rate, over_ms = use.rate(now_ms, samples, window_ms)
     if rate <= limit:
         return 0
-    wait_ms = _rounded(math.inf if math.isinf(rate) else (rate - limit) / limit * over_ms)
-    return wait_ms if at_most_ms is None else min(wait_ms, at_most_ms)
-
-
-_INT32_MAX = 2**31 - 1
+    return min(_rounded(math.inf if math.isinf(rate) else (rate - limit) / limit * over_ms), at_most_ms)
 
 
 def _rounded(wait_ms: float) -> int:
     """A throttle time as answers have it: 32 bits. A limit may be so small that the time is infinite; one that is NaN delays no client."""
-    return 0 if math.isnan(wait_ms) else math.floor(min(wait_ms, _INT32_MAX) + 0.5)
+    return 0 if math.isnan(wait_ms) else math.floor(min(wait_ms + 0.5, _INT32_MAX))
 
 
 class MutationQuota:

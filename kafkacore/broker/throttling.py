@@ -134,7 +134,7 @@ class Throttling(ImageListener):
         self.fetch.count(user, client_id, -nbytes, now_ms)
         assert isinstance(metered.request, FetchRequest)
         session_id = self._sessions.take_back(metered.request, response, metered.version)
-        return FetchResponse(throttle_time_ms=wait_ms, error_code=response.error_code, session_id=session_id, responses=[]), wait_ms
+        return FetchResponse(throttle_time_ms=wait_ms, error_code=response.error_code, session_id=session_id), wait_ms
 
     def _longest(self, waits: dict[str, int]) -> int:
         kind = max(waits, key=lambda each: waits[each])

@@ -30,6 +30,7 @@ from kafkacore.broker.limits import (
     full_address,
     has_spare_descriptor,
     log_memory_bytes,
+    machine_memory_bytes,
     raise_descriptor_limit,
     request_memory_bytes,
 )
@@ -65,7 +66,7 @@ def test_connections_beyond_the_limit_wait_for_one_to_close() -> None:
     for id in ("a", "b"):
         assert quotas.wait_ms(0) == 0
         assert quotas.opened(id, "10.0.0.1")
-    assert quotas.wait_ms(0) == WAIT_FOR_A_CLOSE
+    assert quotas.wait_ms(0) == WAIT_FOR_A_CLOSE == -1
     quotas.closed("a")
     quotas.closed("a")
     quotas.closed("never opened")
@@ -86,6 +87,12 @@ def test_an_address_has_its_own_limit() -> None:
     assert [quotas.opened(id, "::ffff:10.0.0.2") for id in "hi"] == [True, False]
     with pytest.raises(ConfigError, match="unknown"):
         ConnectionQuotas(BrokerConfig(max_connections_per_ip_overrides="no such host.invalid:5"))
+
+
+def test_the_name_of_a_host_means_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = ["10.0.0.2", "10.0.0.2", "10.0.0.3"]
+    monkeypatch.setattr(limits, "socket", SimpleNamespace(getaddrinfo=lambda host, port: [(0, 0, 0, "", (each, 0)) for each in addresses]))
+    assert limits.connection_limits(BrokerConfig(max_connections_per_ip_overrides="h:2")) == {"10.0.0.2": 2, "10.0.0.3": 2}
 
 
 def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
@@ -169,7 +176,7 @@ def descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, number: i
 
     rlimit = SimpleNamespace(getrlimit=lambda which: (soft, hard), setrlimit=lambda which, both: done.append(both))
     monkeypatch.setattr(limits, "resource", SimpleNamespace(RLIMIT_NOFILE=7, RLIM_INFINITY=ENDLESS, **vars(rlimit)))
-    monkeypatch.setattr(limits, "os", SimpleNamespace(open=opened, close=done.append, O_RDONLY=0, O_CLOEXEC=0))
+    monkeypatch.setattr(limits, "os", SimpleNamespace(open=opened, close=done.append, O_RDONLY=0))
     return done
 
 
@@ -207,7 +214,7 @@ def test_the_memory_of_requests_has_a_bound_in_any_case(monkeypatch: pytest.Monk
     assert [log_memory_bytes(BrokerConfig(log_memory_max_bytes=each)) for each in (0, 5)] == [0, 5]
     monkeypatch.setattr(os, "sysconf", int)  # it raises ValueError
     assert request_memory_bytes(BrokerConfig()) == 104_857_600
-    assert log_memory_bytes(BrokerConfig()) == 0
+    assert log_memory_bytes(BrokerConfig()) == machine_memory_bytes() == 0
     with pytest.raises(ConfigError, match="queued_max_request_bytes"):
         BrokerConfig(queued_max_request_bytes=1000)
 

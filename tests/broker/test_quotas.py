@@ -313,6 +313,7 @@ def test_a_bucket_is_what_accrued_less_what_was_taken(steps):
 
 def test_addresses_open_connections_at_their_rate():
     made = ConnectionRateQuota(11, 1)
+    made.update({frozenset({(USER, "u")}): {CONNECTIONS: 0.1}, frozenset({(IP, None)}): {PRODUCE: 0.1}})  # Kafka writes no such thing
     assert not made and made.opened("10.0.0.1", 0) == 0
     names = {frozenset({(IP, each)}): {CONNECTIONS: 0.1} for each in ("localhost", "2001:DB8:0::1")}
     made.update(names | {frozenset({(IP, "10.0.0.1")}): {CONNECTIONS: 2.0}, frozenset({(IP, None)}): {CONNECTIONS: 1.0}})
@@ -359,6 +360,7 @@ U = [(USER, "u")]
         ([(IP, "::1")], [(CONNECTIONS, 2.0**31)], "Proposed value for connection_creation_rate is too large for an INT."),
         (U, [(PRODUCE, 7.0001)], "producer_byte_rate cannot be a fractional value."),
         (U, [(PRODUCE, 1.0), (PRODUCE, 1.0)], "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})"),
+        ([*U, (CLIENT_ID, "c")], [(PRODUCE, 1.0)] * 2, "Ignoring duplicate entity ClientQuotaEntity(entries={user=u, client-id=c})"),
     ],
 )
 def test_quotas_that_are_refused(names, ops, message):
@@ -375,6 +377,8 @@ def test_quotas_that_are_refused(names, ops, message):
         (U, REQUEST, 0.5),
         (U, MUTATION, 1e-9),
         (U, "consumer_byte_rate", 2 + 1e-7),
+        (U, "consumer_byte_rate", 2.0**63),
+        (U, PRODUCE, 1e-6),
         *(([(IP, name)], CONNECTIONS, 2.0**31 - 1) for name in ("localhost", "::1", None)),
     ],
 )

@@ -34,6 +34,8 @@ def test_a_rate_is_over_its_windows():
     assert quota.wait_ms(0) == 0  # a thousand a second over ten seconds
     quota.record(1, 0)
     assert quota.wait_ms(0) == 1  # what is missing
+    quota.record(99, 0)
+    assert quota.wait_ms(0) == 100
     quota.record(20_000, 0)
     assert quota.wait_ms(0) == 1_000  # a second at most: the rate may be altered
     assert quota.wait_ms(20_000) == 0
@@ -43,6 +45,9 @@ def test_a_rate_is_over_its_windows():
     assert quota.wait_ms(20_000) == 1_000
     quota.set_rate(INT64_MAX)
     assert quota.wait_ms(20_000) == 0
+    quota.set_rate(100_000)
+    quota.record(1_000_000, 20_000)
+    assert quota.wait_ms(20_000) == 1  # less than half a millisecond is no reason to go on
 
 
 def quotas(**rates):

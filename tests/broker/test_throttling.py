@@ -4,14 +4,17 @@ import contextlib
 import select
 import socket
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from kafkacore import protocol as p
 from kafkacore.broker.controller.envelope import answer_in, answer_of, unwrapped, wrapped
 from kafkacore.broker.controller.state import Requester
+from kafkacore.broker.quotas import CONNECTIONS, FETCH, MUTATION, PRODUCE, REQUEST
 from kafkacore.broker.server import Broker
-from kafkacore.broker.throttling import is_measured
+from kafkacore.broker.sessions import FetchSessionCache
+from kafkacore.broker.throttling import Metered, Throttling, is_measured
 from kafkacore.clock import JumpingClock, ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
@@ -265,10 +268,15 @@ def test_followers_are_not_throttled(stage):
     with stage.client() as wire:
         for _ in range(3):
             assert wire.ask(fetch_one(replica_id=2), 12).throttle_time_ms == 0
-    assert not is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=1)), 15)
-    assert is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=-1)), 15)
-    assert is_measured(fetch_one(), 12) and not is_measured(p.WriteTxnMarkersRequest(), 1)
-    assert not is_measured(p.OffsetForLeaderEpochRequest(replica_id=1), 4) and is_measured(p.OffsetForLeaderEpochRequest(replica_id=-1), 4)
+
+
+@each_row("replica_id", [-1, 0, 1])
+def test_the_requests_of_brokers_are_not_measured(replica_id):
+    for version in (12, 14):
+        assert is_measured(fetch_one(replica_id=replica_id), version) == (replica_id < 0)
+    assert is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=replica_id)), 15) == (replica_id < 0)
+    assert is_measured(p.OffsetForLeaderEpochRequest(replica_id=replica_id), 4) == (replica_id < 0)
+    assert not is_measured(p.WriteTxnMarkersRequest(), 1)
 
 
 # ---- the brokers' time
@@ -307,9 +315,60 @@ def test_requests_count_with_the_time_they_take_and_wait_a_window_at_most(runnin
         assert wire.ask(*THROTTLED[0]).throttle_time_ms == 0
 
 
-def used(stage, quota):
+def counted(quota):
     """By all clients together."""
-    return stage.broker.call(lambda: sum(each[2] for use in kept_of(quota.uses).values() for each in samples_of(use)))
+    return sum(each[2] for use in kept_of(quota.uses).values() for each in samples_of(use))
+
+
+def used(stage, quota):
+    return stage.broker.call(lambda: counted(quota))
+
+
+def obeyed(**quotas):
+    """Quotas of one client without a broker."""
+    made = Throttling(BrokerConfig(), FetchSessionCache(0))
+    entity = frozenset({(KIND["ip" if CONNECTIONS in quotas else "client"], None)})
+    made.image_changed(SimpleNamespace(quotas={entity}, image=SimpleNamespace(client_quotas={entity: quotas})))
+    return made
+
+
+@each_row("kind, is_active", [*((each, True) for each in (PRODUCE, FETCH, REQUEST, MUTATION)), (CONNECTIONS, False)])
+def test_every_quota_of_clients_has_requests_measured(kind, is_active):
+    made = obeyed(**{kind: 1.0})
+    assert (made.is_active, bool(made.connections)) == (is_active, not is_active)
+
+
+def test_a_request_counts_with_what_the_thread_does_for_it_and_with_nothing_else():
+    clock, quotas, answers, waits = ManualClock(), obeyed(request_percentage=1.95), [], []
+    metered = Metered(quotas, VERSIONS, 3, "u", "c", 100, clock, answers.append, waits.append)
+    clock.advance(20)
+    metered.pause()
+    assert counted(quotas.request) == 0  # before there is an answer
+    clock.advance(1_000)  # it waits
+    metered.resume()
+    clock.advance(180)
+    metered.respond(p.ApiVersionsResponse())
+    assert ([each.throttle_time_ms for each in answers], waits, counted(quotas.request)) == ([256], [256], 20)
+    clock.advance(5)
+    metered.pause()  # what came after the answer
+    assert counted(quotas.request) == 20.5
+    late = Metered(quotas, VERSIONS, 3, "u", "c", 100, clock, answers.append, waits.append)
+    late.respond(None)  # no answer to say it in
+    late.pause()
+    assert (answers[1], len(waits), counted(quotas.request), quotas.throttled) == (None, 2, 20.5, {REQUEST: (2, 256 + waits[1])})
+
+
+def test_a_write_without_an_answer_costs_its_bytes_alone():
+    clock, quotas, waits = ManualClock(), obeyed(request_percentage=1.0, producer_byte_rate=1_000.0), []
+    for acks, costs in ((0, 0), (1, 3)):
+        request = produce_request(batch(), acks=acks)
+        metered = Metered(quotas, request, 9, "u", "c", 5_250, clock, lambda response: None, waits.append)
+        clock.advance(20)
+        metered.respond(None if acks == 0 else p.ProduceResponse())
+        clock.advance(10)
+        metered.pause()
+        assert counted(quotas.request) == costs
+    assert waits == [500 - 30]
 
 
 @pytest.mark.parametrize("percent, waits", [(10.0, [0, 0, 1_000]), (20.0, [0, 0, 0])])
