@@ -5,7 +5,7 @@ import pytest
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker
-from kafkacore.broker.slices import PartsJob, Slices
+from kafkacore.broker.slices import Parts, PartsJob, Slices
 from kafkacore.broker.state import Call, Outcome
 from kafkacore.errors import Code
 from tests.kit.wire import Wire
@@ -92,3 +92,35 @@ def test_an_unknown_kind_of_election_is_refused_for_every_partition():
     assert answer.error_code == Code.INVALID_REQUEST
     found = found_in(43, answer)
     assert found.keys() == ALL and {code for code, _ in found.values()} == {Code.INVALID_REQUEST}
+
+
+GROUPED = {"grouped": True}
+CHANGES = {"elements": 20, "inner": ("configs",)}
+CUT = {
+    **dict.fromkeys((8, 23, 28, 42, 46, 61, 65), ({},)),
+    **dict.fromkeys((2, 21, 27, 34), (GROUPED,)),
+    **dict.fromkeys((15, 69), ({"elements": 100},)),
+    **dict.fromkeys((33, 44), (CHANGES,)),
+    0: ({**GROUPED, "elements": 100, "outstanding": 2**30},),
+    3: ({"elements": 50},),
+    9: ({"last_version": 7}, {"first_version": 8}),
+    10: ({"first_version": 4},),
+    19: ({**CHANGES, "inner": ("configs", "assignments")},),
+    32: ({"elements": 10, "inner": ("configuration_keys",)},),
+    37: ({**CHANGES, "inner": ("assignments",)},),
+    43: ({"refused": "not_elected"},),
+    45: ({"refused": "not_reassigned"},),
+    47: ({**GROUPED, "refused": "not_deleted"},),
+}
+"""How long requests are cut, where that is not as usual."""
+
+
+def test_how_requests_are_cut():
+    usual = Parts((), ())
+    named = {"items", "answers", "key", "element", "repeats"}
+    found = {}
+    for api_key, served in SERVED.items():
+        rows = [{name: value for name, value in each._asdict().items() if value != getattr(usual, name)} for each in served.parts]
+        found[api_key] = tuple({name: getattr(each, "__name__", each) for name, each in row.items() if name not in named} for row in rows)
+    assert {api_key: rows for api_key, rows in found.items() if rows} == CUT
+    assert usual[6:11] == (200, 16, 0, 2**15, ()) and usual.max_inner_elements == 10_000
