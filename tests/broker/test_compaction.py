@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from logs import Disk, batches_in
 
 from kafkacore.broker.log import compactor
-from kafkacore.broker.log.cleaner import cleanable
+from kafkacore.broker.log.cleaner import CleanedTransactions, KeyMap, Plan, Source, cleanable, retained
+from kafkacore.broker.log.rewrite import emptied, filtered
+from kafkacore.broker.producers import AbortedTxn
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0
 from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 KEY = ("t", 0)
 DAY_MS = 86_400_000
@@ -61,11 +64,194 @@ def test_the_last_value_of_a_key_stays_and_offsets_do_not_change(store):
     before = {offset: (key, value) for offset, key, value in keyed_content(log)}
     compact(store)
     after = keyed_content(log)
+    assert not any(each.attributes & 0x40 for each in batches_in(log))  # without a tombstone no batch has a horizon
     assert all(before[offset] == (key, value) for offset, key, value in after)
     assert [offset for offset, _, _ in after] == [*range(active - 4, active), *range(active, 40)]
     assert (log.end_offset, store.manager.compactor.cleaned_to[KEY]) == (40, active)
     for offset in range(40):  # every offset can still be read from, and leads to what follows it
         assert batches_in(log, offset)[0].last_offset >= min(offset, 39)
+
+
+@each_row(
+    ("cleaned_to", "stable", "age_ms", "lags", "expected"),
+    [
+        (0, 4, 0, {}, (0, 3, 1.0, False, False)),
+        (1, 4, 0, {}, (1, 3, 2 / 3, False, False)),
+        (3, 4, 0, {}, (3, 3, 0.0, False, False)),
+        (4, 4, 0, {}, (4, 4, 0.0, False, False)),
+        (5, 4, 0, {}, (0, 3, 1.0, False, False)),  # of another log of this name
+        (0, 2, 0, {}, (0, 2, 1.0, False, True)),
+        (0, 0, 0, {}, (0, 0, 0.0, False, True)),
+        (2, 1, 0, {}, (2, 2, 0.0, False, True)),
+        (0, 4, 2_000, {"min_compaction_lag_ms": 1_000}, (0, 2, 1.0, False, True)),
+        (0, 4, 2_000, {"min_compaction_lag_ms": 1_001}, (0, 1, 1.0, False, True)),
+        (0, 4, 1_000, {"max_compaction_lag_ms": 1_000}, (0, 3, 1.0, False, False)),
+        (0, 4, 1_001, {"max_compaction_lag_ms": 1_000}, (0, 3, 1.0, True, False)),
+        (1, 4, 2_000, {"max_compaction_lag_ms": 1_000}, (1, 3, 2 / 3, False, False)),
+        (3, 4, 9_000, {"max_compaction_lag_ms": 1_000}, (3, 3, 0.0, False, False)),
+    ],
+)
+def test_what_of_a_log_can_be_cleaned(cleaned_to, stable, age_ms, lags, expected):
+    for timed in (True, False):  # a segment without times is as old as its file
+        log = Disk().log(**COMPACT, **lags)
+        for nth in range(4):
+            builder = BatchBuilder()
+            assert builder.append(b"v" * 600, key=b"k", timestamp_ms=T0 + nth * 1_000 if timed else -1)
+            log.append(next(iter(read_batches(bytes(builder.build())))), 0, wall_ms=T0 + nth * 1_000)
+        assert cleanable(log, log.config, cleaned_to, stable, T0 + age_ms) == expected, timed
+    log.advance_start(2)
+    assert cleanable(log, log.config, 1, 4, T0 + 9_000)[:3] == (2, 3, 1.0)
+
+
+def a_batch(offset, *pairs, **fields):
+    builder = BatchBuilder(base_offset=offset, **fields)
+    for key, value in pairs or [(b"k", b"v")]:
+        assert builder.append(value, key=key, timestamp_ms=T0)
+    return next(iter(read_batches(bytes(builder.build()))))
+
+
+def marker(offset, producer_id, commit, epoch=0):
+    data = control_batch(commit, producer_id=producer_id, producer_epoch=epoch, base_offset=offset, timestamp_ms=T0)
+    return next(iter(read_batches(bytes(data))))
+
+
+def test_which_batches_of_transactions_nothing_is_left_of():
+    def of(offset, producer_id):
+        return a_batch(offset, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    emptied_marker = next(iter(read_batches(emptied(marker(9, 5, 0)))))
+    rows = [
+        (of(1, 5), True),
+        (of(2, 6), False),
+        (a_batch(3), False),
+        (of(4, 7), True),
+        (of(5, 5), True),
+        (marker(6, 5, 0), False),
+        (marker(7, 6, 1), False),
+        (marker(8, 7, 0), False),
+        (emptied_marker, True),
+        (marker(10, 6, 1), True),  # its records are gone
+        (marker(11, 8, 0), True),  # so are these
+        (marker(12, 9, 0), True),
+        (of(13, 5), False),
+        (marker(14, 5, 1), False),
+        (of(15, 5), True),  # and its marker is still to come
+    ]
+    known = [(8, 9, 11), (5, 15, 20), (5, 1, 6), (7, 4, 8), (6, 0, 0)]
+    transactions = CleanedTransactions([AbortedTxn(*each, 0) for each in known], 1)
+    kept = []
+    transactions.keep_index(kept.append)
+    assert [transactions.is_disposable(each) for each, _ in rows] == [expected for _, expected in rows]
+    assert [each[:3] for each in kept] == [(5, 1, 6), (7, 4, 8)]
+    at_the_start = CleanedTransactions([AbortedTxn(1, 0, 3, 0), AbortedTxn(2, 0, 4, 0)], 4)
+    assert [at_the_start.is_disposable(of(4, producer_id)) for producer_id in (1, 2)] == [False, True]
+
+
+def plan_of(*segments, first_dirty=0, upper, room=1 << 20, read=lambda offset: None, **fields):
+    """A plan of segments that have these batches."""
+    sources = []
+    for batches in segments:
+        data, base_offset = b"".join(bytes(each.buffer) for each in batches), batches[0].base_offset
+
+        def reading(position, nbytes, data=data, base_offset=base_offset):
+            read(base_offset)
+            return data[position : position + nbytes]
+
+        sources.append(Source(base_offset, len(data), reading, T0))
+    others = {"last_of_producers": {}, "is_cancelled": lambda: False} | fields
+    return Plan(sources, first_dirty, upper, [], now_ms=T0, delete_retention_ms=0, segment_bytes=1 << 20, max_map_bytes=room, **others)
+
+
+@each_row(
+    ("first_dirty", "upper", "room", "latest", "keys", "read"),
+    [
+        (0, 5, 999, 4, (2, 4), [0, 2, 4]),
+        (2, 5, 999, 4, (2, 4), [2, 4]),  # what is clean is not read for its keys
+        (3, 5, 999, 4, (-1, 4), [2, 4]),
+        (0, 4, 999, 3, (2, 1), [0, 2]),
+        (0, 3, 999, 2, (2, 1), [0, 2]),
+        (0, 2, 999, 1, (0, 1), [0]),
+        (2, 9, 999, 8, (2, 4), [2, 4]),  # no record lies behind
+        (0, 5, 304, 4, (2, 4), [0, 2, 4]),
+        (0, 5, 303, 0, (0, -1), [0]),
+        (0, 5, 152, 0, (0, -1), [0]),
+        (0, 5, 151, 0, (0, -1), [0]),  # not even the first key fits
+    ],
+)
+def test_which_keys_a_map_takes_in(first_dirty, upper, room, latest, keys, read):
+    batches = [a_batch(offset, (key, b"v")) for offset, key in enumerate([b"k1", b"k2", b"k1", None, b"k2"])]
+    reads = []
+    plan = plan_of(batches[:2], batches[2:4], batches[4:], first_dirty=first_dirty, upper=upper, room=room, read=reads.append)
+    made = KeyMap(plan)
+    assert (made.latest_offset, (made.get(b"k1"), made.get(b"k2")), reads) == (latest, keys, read)
+
+
+def test_a_batch_stays_empty_while_its_producer_needs_it():
+    def of(producer_id, epoch):
+        return a_batch(0, producer_id=producer_id, producer_epoch=epoch, base_sequence=0 if producer_id >= 0 else -1)
+
+    rows = [
+        (of(7, 2), True),
+        (of(9, 2), False),
+        (of(-1, -1), False),
+        (of(8, 2), False),
+        (marker(0, 8, 1, 2), True),
+        (marker(0, 8, 1, 1), False),
+    ]
+    for each, stays in rows:
+        horizon = filtered(each, [True], T0)  # has come
+        plan = plan_of([each], [a_batch(1)], upper=9, last_of_producers={7: (0, 2), 8: (None, 2)})
+        data, kept = retained(plan, next(iter(read_batches(horizon))), KeyMap(plan), each.is_control)
+        assert (data is not None, kept) == (stays, 0), (each.producer_id, each.producer_epoch)
+
+
+def test_a_cleaning_that_cannot_be_done_leaves_no_file(tmp_path, monkeypatch):
+    disk = Disk(tmp_path)
+    log = disk.log(**COMPACT)
+
+    def fill():
+        for nth in range(20):
+            put(log, (b"k%d" % (nth % 5), b"%d" % nth * 100))
+
+    fill()
+    compact(disk)
+    cleaned_to = disk.manager.compactor.cleaned_to[KEY]
+    path = next(segment for segment in log.segments if segment.size).path(".log")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"?")  # what is clean is read when it is written again
+    fill()
+    compact(disk)
+    assert disk.manager.compactor.uncleanable == 1
+    assert not any("cleaned" in name for name in (*disk.open_logs(), *os.listdir(tmp_path / "t-0")))
+    path.write_bytes(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr(compactor, "Plan", None)  # a bug, before the worker has anything to do
+        disk.clock.advance(60_000)
+        disk.manager.advance_clock()
+    assert disk.manager.compactor.next_deadline_ms() == disk.clock.now_ms() + 15_000  # others are looked at before
+    assert disk.manager.compactor.uncleanable == 1
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", refuse)
+        compact(disk)
+    assert disk.manager.is_offline and disk.manager.compactor.cleaned_to == {KEY: cleaned_to}
+    disk.clock.advance(120_000)
+    disk.manager.advance_clock()
+    assert disk.manager.compactor.uncleanable == 0  # the directory has been reported
+
+
+def test_what_follows_a_truncation_is_not_clean(store):
+    log = store.log(**COMPACT)
+    for nth in range(20):
+        put(log, (b"k", b"%d" % nth * 150))
+    compact(store)
+    cleaned_to = store.manager.compactor.cleaned_to[KEY]
+    for offset, expected in ((cleaned_to + 1, cleaned_to), (cleaned_to, cleaned_to), (5, 5)):
+        log.truncate_to(offset)
+        assert store.manager.compactor.cleaned_to[KEY] == expected
 
 
 def test_it_happens_by_itself_when_enough_is_dirty(store):

@@ -10,7 +10,9 @@ from logs import MAX, append, content, topic_config
 from kafkacore import errors, records
 from kafkacore.broker.log import SEGMENT_MIN_BYTES, MemorySegment, read_one_batch
 from kafkacore.broker.log import Log as AnyLog
+from kafkacore.broker.producers import ProducerStates
 from kafkacore.codec import crc32c
+from kafkacore.records import control_batch, read_batches
 from tests.kit.batches import T0, batch
 from tests.kit.rows import each_row
 
@@ -234,6 +236,57 @@ def test_what_was_read_stays_when_the_log_is_truncated_and_written_again():
     append(log, [b"other" * 40], 1)
     assert bytes(view) == before
     assert content(log) == [(0, b"0" * 100), (1, b"other" * 40)]
+
+
+def test_a_follower_that_copies_all_at_once_has_the_leaders_segments_producers_and_aborted_transactions():
+    leader, follower = Log(segment_bytes=400), Log(segment_bytes=400)
+    for nth in range(7):
+        append(leader, [b"v"], producer_id=1, sequence=nth, is_transactional=True, epoch=nth // 3)
+        if nth in (1, 4):
+            end = control_batch(0, producer_id=1, producer_epoch=0, timestamp_ms=T0)
+            leader.append(next(iter(read_batches(end))), nth // 3)
+    for nth in range(3):
+        append(leader, [b"w" * 300], producer_id=2 + nth, sequence=0, epoch=2)
+    data = b"".join(bytes(view) for view in leader.read(0, MAX, leader.end_offset, True))
+    assert follower.append_replicated(data + data[:50], T0 + 7) == leader.end_offset == 12
+
+    def seen(log):
+        aborted = [(each.first_offset, each.last_offset) for segment in log.segments for each in segment.aborted]
+        entries = {producer: entry.last_sequence for producer, entry in log.producers.entries.items()}
+        return [(segment.base_offset, segment.size) for segment in log.segments], log.epochs, aborted, entries, content(log)
+
+    assert seen(follower) == seen(leader)
+    assert [segment.base_offset for segment in leader.segments] == [0, 5, 9, 10, 11] and leader.epochs == [(0, 0), (1, 4), (2, 8)]
+    assert seen(leader)[2:4] == ([(0, 2), (3, 6)], {1: 6, 2: 0, 3: 0, 4: 0})
+    assert [segment.written_ms for segment in follower.segments] == [T0 + 7] * 5
+    with pytest.raises(errors.OffsetOutOfRange) as refused:
+        follower.append_replicated(data)
+    assert refused.value.offset == 0
+    for upper_offset, last_sequence in ((4, 2), (9, 6), (11, 6)):  # within the second segment, and behind it
+        leader.replay_producers(ProducerStates(), 0, upper_offset)
+        assert leader.producers.entries[1].last_sequence == last_sequence, upper_offset
+    timed = Log(segment_ms=1_000)
+    timed.append_replicated(bytes(batch([b"v"], timestamps_ms=[T0])))
+    timed.append_replicated(b"".join(moved(offset, [T0 + 999 + offset]) for offset in (1, 2)))
+    assert [segment.base_offset for segment in timed.segments] == [0, 2]
+
+
+def test_a_segment_without_a_batch_is_replaced_where_the_next_batch_lies_too_far_ahead():
+    log = Log()
+    log.append_replicated(moved(2**40))
+    assert [segment.base_offset for segment in log.segments] == [2**40]
+    for _ in range(2):
+        log.roll(T0)
+    assert [segment.base_offset for segment in log.segments] == [2**40, 2**40 + 3]
+    log.append_replicated(moved(2**41))
+    assert [segment.base_offset for segment in log.segments] == [2**40, 2**41]
+    assert offsets(log.read(2**40, MAX, log.end_offset, True)) == [*range(2**40, 2**40 + 3), *range(2**41, 2**41 + 3)]
+
+
+def moved(offset: int, timestamps_ms=None) -> bytes:
+    data = bytearray(batch([b"v"] * (3 if timestamps_ms is None else 1), timestamps_ms=timestamps_ms))
+    data[:8] = offset.to_bytes(8, "big")
+    return bytes(data)
 
 
 def test_blocks_double_and_a_large_batch_gets_its_own():

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans_in
+from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans_in, stamped, walk
 from kafkacore.broker.log.segment import MemorySegment
 from kafkacore.errors import CorruptDataError
-from kafkacore.records import BatchBuilder
+from kafkacore.records import BatchBuilder, read_batches
 from tests.kit.batches import T0, batch
 from tests.kit.rows import each_row
 
@@ -113,3 +113,43 @@ def test_a_last_short_message_says_a_length_that_fits(length, found):
     data = bytearray(old_message(0, 7, b"")) + bytes(14)  # 40 bytes, 28 of them behind offset and length
     struct.pack_into(">i", data, 8, length)
     assert [span.size_bytes for span in spans_in(data, 0)] == [length + 12] * found
+
+
+@each_row(
+    ("claimed", "largest_ms", "append_time_ms", "expected"),
+    [
+        (0, T0 + 2, None, (0, T0 + 2)),
+        (0, T0 + 9, None, (0, T0 + 9)),  # the header was wrong
+        (1, T0 + 2, None, (0, T0 + 2)),  # so was this one
+        (0, T0 + 2, T0 + 2, (1, T0 + 2)),
+        (0, T0 + 2, T0 + 9, (1, T0 + 9)),
+        (1, T0 + 2, T0 + 9, (1, T0 + 9)),
+    ],
+)
+def test_what_a_leader_stamps_on_a_batch(claimed, largest_ms, append_time_ms, expected):
+    builder = BatchBuilder(timestamp_type=claimed, compression="gzip")
+    for nth in range(3):
+        assert builder.append(b"v%d" % nth, timestamp_ms=T0 + nth)
+    sent = next(iter(read_batches(bytes(builder.build()))))
+    written = b"".join(bytes(piece) for piece in stamped(sent, 1_000, 7, largest_ms, append_time_ms))
+    (made,) = read_batches(written, check_crcs=True)
+    assert (made.timestamp_type, made.max_timestamp_ms) == expected
+    assert (made.base_offset, made.leader_epoch, made.compression) == (1_000, 7, 1)
+    assert [record.value for record in made.records()] == [b"v0", b"v1", b"v2"]
+
+
+def test_a_walk_reads_a_batch_that_is_larger_than_a_piece_at_once():
+    parts = [v2(offset, [b"v" * nbytes], 1) for offset, nbytes in ((0, 10), (1, 5 << 20), (2, 10))]
+    data, (small, large, _) = b"".join(parts), map(len, parts)
+    reads = []
+
+    def read(position, nbytes):
+        reads.append(nbytes)
+        return data[position : position + nbytes]
+
+    assert [(batch.base_offset, batch.size_bytes) for _, batch in walk(read, len(data))] == [(0, small), (1, large), (2, small)]
+    assert reads == [4 << 20, 4 << 20, large, small]
+    for end, torn_at in ((len(data) - 1, small + large), (small + large + 8, small + large), (5 << 20, small), (11, 0)):
+        with pytest.raises(CorruptDataError, match=f"cut off at position {torn_at} ") as raised:
+            list(walk(read, end))
+        assert raised.value.offset == torn_at

@@ -41,7 +41,6 @@ from kafkacore.broker.log.log import Log
 from kafkacore.broker.log.rewrite import delete_horizon_ms, emptied, filtered
 from kafkacore.broker.log.segment import Segment
 from kafkacore.broker.producers import AbortedTxn
-from kafkacore.errors import CorruptDataError
 from kafkacore.records import Batch
 
 KEY_OVERHEAD_BYTES = 150
@@ -228,8 +227,6 @@ def clean(plan: Plan, new_target: Callable[[int], Target]) -> Cleaned:
     """
     keys = KeyMap(plan)
     end_offset = keys.latest_offset + 1
-    if end_offset <= plan.first_dirty:
-        return Cleaned([], plan.first_dirty, 0, 0)
     transactions = CleanedTransactions(plan.aborted, plan.sources[0].base_offset)
     groups, targets, before, after = [], list[Target](), 0, 0
     sources_to_clean = [source for source in plan.sources if source.base_offset < end_offset]
@@ -411,8 +408,6 @@ def retained(plan: Plan, batch: Batch, keys: KeyMap, disposable: bool) -> tuple[
     else:
         keep = []
         columns = batch.columns()
-        if len(columns) != batch.record_count:
-            raise CorruptDataError(f"the batch at {batch.base_offset} promises {batch.record_count} records and holds {len(columns)}")
         for key, value, offset in zip(columns.keys, columns.values, columns.offsets.tolist(), strict=True):
             if offset > keys.latest_offset:
                 wanted = True

@@ -325,7 +325,7 @@ class _MemoryTarget:
         self._aborted.append(transaction)
 
     def abandon(self) -> None:
-        self._batches.clear()
+        return None
 
     def finish(self, written_ms: int) -> Segment:
         segment = MemorySegment(self._base_offset, sum(len(data) for data, _, _ in self._batches), written_ms)

@@ -606,8 +606,9 @@ class Log(LogCore):
         if timestamp_ms != LATEST_TIMESTAMP:
             known = [each for each in known if each[1] <= timestamp_ms]
         offsets = sorted({offset for offset, _ in known}, reverse=True)
-        beyond = [offset for offset in offsets if offset > upper_offset]
-        return [upper_offset, *(offset for offset in offsets if offset < upper_offset)] if beyond else offsets
+        if offsets and offsets[0] > upper_offset:
+            return [upper_offset, *(offset for offset in offsets if offset < upper_offset)]
+        return offsets
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that readers of committed records from offset to upper_offset must leave out."""
