@@ -84,6 +84,7 @@ def test_offsets_of_partitions_and_of_what_is_none(admin):
         TopicPartition("t", 5): errors.UnknownTopicOrPartition,
         TopicPartition("missing", 0): errors.UnknownTopicOrPartition,
     }
+    assert {(e.topic, e.partition) for e in results.errors.values()} == results.errors.keys()
     for wrong in ("newest", -7):
         with pytest.raises(errors.UsageError) as caught:
             admin.list_offsets({("t", 0): "latest", ("t", 7): wrong})

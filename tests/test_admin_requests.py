@@ -1,13 +1,16 @@
 """What calls of the admin client ask for at the versions of their APIs, and what they make of answers with two unlike items. No network."""
 
+import inspect
+from collections import defaultdict
+
 import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.admin import FeatureUpdate, KafkaAdminClient
-from kafkacore.admin.base import GROUP_KEY, TRANSACTION_KEY, Asked, Call
+from kafkacore.admin import Acl, AclFilter, Append, FeatureUpdate, ItemResults, KafkaAdminClient, Subtract
+from kafkacore.admin.base import GROUP_KEY, TRANSACTION_KEY, Asked, Call, results_of
 from kafkacore.errors import Code
-from kafkacore.types import NewTopic, Node, OffsetAndMetadata
+from kafkacore.types import NewTopic, Node, OffsetAndMetadata, TopicPartition
 
 REFUSED = Code.CLUSTER_AUTHORIZATION_FAILED
 
@@ -37,21 +40,26 @@ def shown(message):
 def ask(monkeypatch):
     """A function that makes a call and gives its answers, in the order of the requests; it returns the result and the requests.
 
-    Those for brokers and coordinators are answered by themselves: there are the brokers 1 and 2, and 1 coordinates everything.
+    Those for brokers and coordinators are answered by themselves: there are the brokers 1 and 2, and 1 coordinates everything. One answer
+    is that of all leaders.
+    `how` is how the last requests went: whether no other broker could answer, whether another one may be found. All errors of answers
+    have to say where it happened.
     """
     built = {}
     real = Call.__init__
 
     def noted(self, admin, api, build, *rest, **more):
-        built[self] = api, build
+        built[self] = api, build, {name for name, value in more.items() if value}
         real(self, admin, api, build, *rest, **more)
 
     monkeypatch.setattr(Call, "__init__", noted)
 
     def make(call, *answers, version=None, key_type=GROUP_KEY):
-        left, asked = list(answers), []
+        left, asked, apis = list(answers), [], set()
+        make.how = []
 
-        def answered(api, build):
+        def answered(api, build, how):
+            apis.add(api.__name__.removesuffix("Request"))
             request = build(api.MAX_VERSION if version is None else version)
             if api is p.FindCoordinatorRequest:
                 keys = request.coordinator_keys if request.key_type == key_type else []
@@ -59,22 +67,38 @@ def ask(monkeypatch):
             if api is p.MetadataRequest and request.topics == []:
                 return answer(p.MetadataResponse, brokers=[{"node_id": 1, "host": "a"}, {"node_id": 2, "host": "b"}])
             asked.append(shown(request))
+            make.how.append(how)
             return left.pop(0)
 
         def ask_all(calls, timeout_ms, refused=None):
             found = []
             for each in calls:
-                api, build = built[each]
-                response = answered(api, build)
-                while refused is not None and refused(response) is not None:
-                    response = answered(api, build)
+                response = answered(*built[each])
+                while refused is not None and not isinstance(response, Exception) and refused(response) is not None:
+                    response = answered(*built[each])
                 found.append(Asked(None, response) if isinstance(response, Exception) else Asked(response, None))
             return found
 
+        def ask_leaders(partitions, request, read, timeout):
+            tps = list(partitions)
+            api, build = request(tps)
+            found = [(tp, code, None, value) for tp, code, value in read(answered(api, build, {"leaders"}))]
+            return results_of(found, tps, api.__name__.removesuffix("Request"))
+
         with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin:
             monkeypatch.setattr(admin, "_ask_all", ask_all)
-            result = call(admin)
+            monkeypatch.setattr(admin, "_ask_leaders", ask_leaders)
+            try:
+                result = call(admin)
+            except errors.KafkaError as error:
+                assert isinstance(error, errors.UsageError) or error.api in apis
+                raise
         assert not left
+        for item, error in result.errors.items() if isinstance(result, ItemResults) else ():
+            if error not in answers:
+                assert error.api in apis
+                assert not isinstance(item, TopicPartition) or (error.topic, error.partition) == item
+                assert not isinstance(item, int) or error.broker == item
         return result, asked
 
     return make
@@ -82,6 +106,56 @@ def ask(monkeypatch):
 
 def of_errors(results):
     return {item: type(error) for item, error in results.errors.items()}
+
+
+UNLESS_SAID = {
+    **dict.fromkeys(("broker", "brokers", "cluster_id", "filters", "instances", "matching", "members", "names", "owner", "owners"), None),
+    **dict.fromkeys(("operation_timeout", "partitions", "pattern", "timeout", "users"), None),
+    **dict.fromkeys(("include_authorized_operations", "include_fenced_brokers", "include_internal", "include_synonyms"), False),
+    **dict.fromkeys(("partial", "read_committed", "require_stable", "strict", "validate_only"), False),
+    **dict.fromkeys(("kinds", "producer_ids", "renewers", "states", "topic_ids", "types"), ()),
+    **dict.fromkeys(("longer_than_ms", "max_lifetime_ms", "period_ms"), -1),
+    "election": "preferred",
+    "iterations": 4096,
+    "reason": "",
+    "retry_on_quota_violation": True,
+}
+
+
+def test_what_calls_do_unless_they_are_told():
+    found = defaultdict(set)
+    for name, call in inspect.getmembers(KafkaAdminClient, inspect.isfunction):
+        for each in inspect.signature(call).parameters.values() if not name.startswith("_") else ():
+            if each.default is not each.empty:
+                found[each.name].add(each.default)
+    assert found == {name: {value} for name, value in UNLESS_SAID.items()}
+
+
+def test_what_the_controller_alone_does(ask):
+    elsewhere = {"error_code": Code.NOT_CONTROLLER}
+    for call, kind, items in (
+        (lambda admin: admin.create_topics(["t"]), p.CreateTopicsResponse, "topics"),
+        (lambda admin: admin.delete_topics(["t"]), p.DeleteTopicsResponse, "responses"),
+        (lambda admin: admin.delete_topics_by_id([b"t" * 16]), p.DeleteTopicsResponse, "responses"),
+        (lambda admin: admin.create_partitions({"t": 3}), p.CreatePartitionsResponse, "results"),
+        (lambda admin: admin.alter_user_scram_credentials({("a", "SCRAM-SHA-256"): None}), p.AlterUserScramCredentialsResponse, "results"),
+        (lambda admin: admin.elect_leaders(), p.ElectLeadersResponse, None),
+        (lambda admin: admin.alter_partition_reassignments({("t", 0): None}), p.AlterPartitionReassignmentsResponse, None),
+        (lambda admin: admin.list_partition_reassignments(), p.ListPartitionReassignmentsResponse, None),
+        (lambda admin: admin.update_features({"a": FeatureUpdate(1, "safe_downgrade")}), p.UpdateFeaturesResponse, None),
+        (lambda admin: admin.unregister_broker(3), p.UnregisterBrokerResponse, None),
+    ):
+        refused = answer(kind, **({items: [{}, elsewhere]} if items else elsewhere))
+        asked = ask(call, refused, kind())[1]
+        assert (asked[0], ask.how) == (asked[1], [{"is_fixed"}] * 2)
+    for call, kind in (
+        (lambda admin: admin.create_delegation_token(), p.CreateDelegationTokenResponse),
+        (lambda admin: admin.renew_delegation_token(b"h"), p.RenewDelegationTokenResponse),
+    ):
+        ask(call, kind())
+        assert ask.how == [{"is_fixed"}]
+    ask(lambda admin: admin.describe_client_quotas(), p.DescribeClientQuotasResponse())
+    assert ask.how == [set()]
 
 
 def test_features_and_their_updates(ask):
@@ -225,6 +299,44 @@ def test_transactions(ask):
     assert ask(lambda admin: admin.list_transactions(), *ends, version=0)[1] == [{}] * 2
 
 
+def test_what_leaders_know_and_do(ask):
+    names = "producer_id producer_epoch last_sequence last_timestamp coordinator_epoch current_txn_start_offset".split()
+    producers = [dict(zip(names, range(nth, nth + 6), strict=True)) for nth in (1, 7)]
+    parts = [{"partition_index": 0, "active_producers": producers}, {"partition_index": 1, "error_code": REFUSED}]
+    told = answer(p.DescribeProducersResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts[:1]}])
+    wanted = [TopicPartition(name, index) for name in "tu" for index in (0, 1)]
+    for broker, how in ((None, "leaders"), (2, "is_fixed")):
+        found, asked = ask(lambda admin, broker=broker: admin.describe_producers(wanted, broker=broker), told)
+        assert dict(found) == {("t", 0): [(1, 2, 3, 4, 5, 6), (7, 8, 9, 10, 11, 12)], ("u", 0): [(1, 2, 3, 4, 5, 6), (7, 8, 9, 10, 11, 12)]}
+        assert of_errors(found) == {("t", 1): errors.ClusterAuthorization, ("u", 1): errors.IncompleteAnswerError}
+        assert {error.broker for error in found.errors.values()} == {broker}
+        assert (asked, ask.how) == ([{"topics": [{"name": name, "partition_indexes": [0, 1]} for name in "tu"]}], [{how}])
+    lost = errors.DisconnectError("lost")
+    found, _ = ask(lambda admin: admin.describe_producers(wanted, broker=2), lost)
+    assert (dict(found), found.errors) == ({}, dict.fromkeys(wanted, lost))
+    parts = [{"partition_index": 0, "low_watermark": 5}, {"partition_index": 1, "error_code": REFUSED}]
+    told = answer(p.DeleteRecordsResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts}])
+    for more, ms in (({}, 7_000), ({"operation_timeout": 5.0}, 5_000)):
+        found, asked = ask(lambda admin, more=more: admin.delete_records(dict.fromkeys(wanted, 4), timeout=7.0, **more), told)
+        assert (dict(found), list(found.errors)) == (dict.fromkeys(wanted[::2], 5), wanted[1::2])
+        partitions = [{"offset": 4}, {"partition_index": 1, "offset": 4}]
+        assert asked == [{"topics": [{"name": name, "partitions": partitions} for name in "tu"], "timeout_ms": ms}]
+    told = [
+        {"name": "t", "partitions": [{"partition_index": 3}, {"partition_index": 4}]},
+        {"name": "u", "partitions": [{"partition_index": 3}]},
+    ]
+    written = answer(p.WriteTxnMarkersResponse, markers=[{}, {"topics": told}])
+    marker = {"producer_id": 1, "producer_epoch": 2, "topics": [{"name": "u", "partition_indexes": [3]}]}
+    for name, epoch, more in (
+        ("abort_transaction", -1, {}),
+        ("commit_transaction", 5, {"coordinator_epoch": 5, "transaction_result": True}),
+    ):
+        asked = ask(lambda admin, name=name, epoch=epoch: getattr(admin, name)(("u", 3), 1, 2, epoch), written)[1]
+        assert asked == [{"markers": [marker | more]}]
+    with pytest.raises(errors.IncompleteAnswerError):
+        ask(lambda admin: admin.abort_transaction(("u", 4), 1, 2, 5), written)
+
+
 def test_log_directories(ask):
     def held(index, is_future):
         return {"partition_index": index, "partition_size": 3, "offset_lag": index, "is_future_key": is_future}
@@ -270,6 +382,7 @@ def test_log_directories(ask):
         ("t", 2, 1): errors.IncompleteAnswerError,
         ("t", 0, 2): errors.DisconnectError,
     }
+    assert found.errors["t", 1, 1].broker == 1
     both = [{"name": "t", "partitions": [0, 1]}, {"name": "u", "partitions": [0]}]
     assert asked[0]["dirs"] == [{"path": "/a", "topics": both}, {"path": "/b", "topics": [{"name": "t", "partitions": [2]}]}]
     assert asked[1]["dirs"] == [{"path": "/b", "topics": [{"name": "t", "partitions": [0]}]}]
@@ -495,3 +608,132 @@ def test_the_cluster_and_lists_of_settings(ask):
     assert ask(lambda admin: admin.list_config_resources(["client_metrics"]), told, version=0)[1] == [{}]
     with pytest.raises(errors.UnsupportedVersion):
         ask(lambda admin: admin.list_config_resources(["topic"]), version=0)
+
+
+def test_settings(ask):
+    told = [
+        {"name": str(i), "value": "v", "config_source": i, "config_type": i, "read_only": i == 1, "is_sensitive": i == 2}
+        for i in range(1, 11)
+    ]
+    told[0]["synonyms"] = [{"name": "s", "value": "w", "source": 5}, {"name": "r", "source": 99}]
+    results = [
+        {"resource_type": 2, "resource_name": "a", "configs": told},
+        {"resource_type": 32, "resource_name": "g", "error_code": REFUSED},
+    ]
+    resources = [("topic", "a"), ("group", "g"), ("client_metrics", "m")]
+    found, asked = ask(
+        lambda admin: admin.describe_configs(resources, names=["k"], include_synonyms=True),
+        answer(p.DescribeConfigsResponse, results=results),
+    )
+    assert of_errors(found) == {("group", "g"): errors.ClusterAuthorization, ("client_metrics", "m"): errors.IncompleteAnswerError}
+    sources = "topic dynamic_broker dynamic_default_broker static_broker default dynamic_broker_logger client_metrics group".split()
+    types = "boolean string int short long double list class password".split()
+    entries = list(found["topic", "a"].values())
+    assert [entry.source for entry in entries] == [*sources, "unknown", "unknown"]
+    assert [entry.type for entry in entries] == [*types, "unknown"]
+    assert [(entry.is_read_only, entry.is_sensitive, entry.is_default) for entry in entries[:2]] == [
+        (True, False, False),
+        (False, True, False),
+    ]
+    assert ([entry.is_default for entry in entries].index(True), entries[0].synonyms) == (
+        4,
+        [("s", "w", "default"), ("r", "", "unknown")],
+    )
+    assert [(each["resource_type"], each["resource_name"]) for each in asked[0]["resources"]] == [(2, "a"), (32, "g"), (16, "m")]
+    assert ([each["configuration_keys"] for each in asked[0]["resources"]], asked[0]["include_synonyms"]) == ([["k"]] * 3, True)
+    changes = {("broker", "1"): {"a": 1, "b": None}, ("broker_logger", "2"): {"c": Append("x"), "d": Subtract("y")}, ("broker", ""): {}}
+    done = [answer(p.IncrementalAlterConfigsResponse, responses=[each]) for each in (
+        {"resource_type": 4, "resource_name": "1"}, {"resource_type": 8, "resource_name": "2", "error_code": REFUSED}, {"resource_type": 4}
+    )]  # fmt: skip
+    found, asked = ask(lambda admin: admin.alter_configs(changes, validate_only=True), *done)
+    assert (dict(found), of_errors(found)) == (
+        {("broker", "1"): None, ("broker", ""): None},
+        {("broker_logger", "2"): errors.ClusterAuthorization},
+    )
+    assert [each["resources"][0].get("configs") for each in asked] == [
+        [{"name": "a", "value": "1"}, {"name": "b", "config_operation": 1, "value": None}],
+        [{"name": "c", "config_operation": 2, "value": "x"}, {"name": "d", "config_operation": 3, "value": "y"}],
+        None,
+    ]
+    assert ([each["validate_only"] for each in asked], ask.how) == ([True] * 3, [{"is_fixed"}, {"is_fixed"}, set()])
+
+
+def test_entries_of_access_control(ask):
+    tables = (
+        "topic group cluster transactional_id delegation_token user".split(),
+        "read write create delete alter describe cluster_action describe_configs alter_configs idempotent_write create_tokens"
+        " describe_tokens two_phase_commit".split(),
+    )
+    acls = [Acl(kind, "n", "User:a", "all") for kind in tables[0]] + [Acl("topic", "n", "User:a", operation) for operation in tables[1]]
+    acls += [Acl("topic", "n", "User:b", "all", "h", "deny", "prefixed")]
+    results = [{"error_code": REFUSED if i == 1 else 0} for i in range(len(acls) - 1)]
+    found, asked = ask(lambda admin: admin.create_acls([*acls, acls[0]]), answer(p.CreateAclsResponse, results=results))
+    assert list(found) == [acls[0], *acls[2:-1]]
+    assert of_errors(found) == {acls[1]: errors.ClusterAuthorization, acls[-1]: errors.IncompleteAnswerError}
+    made = asked[0]["creations"]
+    assert [each["resource_type"] for each in made] == [*range(2, 8), *[2] * 14]
+    assert [each["operation"] for each in made] == [*[2] * 6, *range(3, 16), 2]
+    last = {"resource_type": 2, "resource_name": "n", "resource_pattern_type": 4, "principal": "User:b", "host": "h", "operation": 2}
+    assert made[-1] == last | {"permission_type": 2}
+    assert (made[0]["permission_type"], made[0].get("resource_pattern_type", 3), made[0]["host"]) == (3, 3, "*")
+    entries = [{"principal": "User:a", "host": "*", "operation": i, "permission_type": 3} for i in (3, 99)]
+    resources = [{"resource_type": i, "resource_name": "n", "pattern_type": 3, "acls": entries} for i in (2, 3)]
+    told = answer(p.DescribeAclsResponse, resources=resources)
+    found, asked = ask(lambda admin: admin.describe_acls(AclFilter(pattern_type="match", principal="User:a")), told)
+    assert found == [Acl(kind, "n", "User:a", operation) for kind in ("topic", "group") for operation in ("read", "unknown")]
+    every = {"resource_type_filter": 1, "resource_name_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+    assert asked == [shown(p.DescribeAclsRequest(**every, pattern_type_filter=2, principal_filter="User:a"))]
+    asked = ask(lambda admin: admin.describe_acls(), told)[1]
+    assert asked == [shown(p.DescribeAclsRequest(**every, pattern_type_filter=1, principal_filter=None))]
+    matching = [resources[0] | entries[0], resources[1] | entries[0]]
+    for each in matching:
+        each.pop("acls")
+    filters = [AclFilter("topic"), AclFilter("group"), AclFilter("user")]
+    told = answer(p.DeleteAclsResponse, filter_results=[{"matching_acls": matching}, {"error_code": REFUSED}])
+    found, asked = ask(lambda admin: admin.delete_acls(filters), told)
+    assert dict(found) == {filters[0]: [Acl("topic", "n", "User:a", "read"), Acl("group", "n", "User:a", "read")]}
+    assert of_errors(found) == {filters[1]: errors.ClusterAuthorization, filters[2]: errors.IncompleteAnswerError}
+    assert [each["resource_type_filter"] for each in asked[0]["filters"]] == [2, 3, 7]
+    with pytest.raises(errors.ClusterAuthorization):
+        ask(lambda admin: admin.describe_acls(), p.DescribeAclsResponse(error_code=REFUSED))
+
+
+def test_users_and_their_quotas(ask):
+    infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 5000}, {"mechanism": 9}]
+    results = [{"user": "a", "credential_infos": infos}, {"user": "b", "error_code": Code.RESOURCE_NOT_FOUND}]
+    told = answer(p.DescribeUserScramCredentialsResponse, results=results)
+    for users, missing in ((["a", "b", "a", "c"], {"c": errors.IncompleteAnswerError}), (None, {})):
+        found, asked = ask(lambda admin, users=users: admin.describe_user_scram_credentials(users), told)
+        assert dict(found) == {"a": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 5000, "unknown": 0}}
+        assert of_errors(found) == {"b": errors.ResourceNotFound} | missing
+        assert asked == [shown(p.DescribeUserScramCredentialsRequest(users=users and [p.ScramUserName(name=name) for name in "abc"]))]
+    assert ask(lambda admin: admin.describe_user_scram_credentials([])) == ({}, [])
+    with pytest.raises(errors.ClusterAuthorization):
+        ask(lambda admin: admin.describe_user_scram_credentials(), p.DescribeUserScramCredentialsResponse(error_code=REFUSED))
+    first, second = "SCRAM-SHA-256", "SCRAM-SHA-512"
+    passwords = {("a", first): "x", ("b", first): None, ("a", second): "x", ("c", second): None}
+    done = answer(p.AlterUserScramCredentialsResponse, results=[{"user": "a"}, {"user": "b", "error_code": REFUSED}])
+    found, asked = ask(lambda admin: admin.alter_user_scram_credentials(passwords, iterations=4097), done, done)
+    assert (list(found), of_errors(found)) == (
+        [("a", first), ("a", second)],
+        {("b", first): errors.ClusterAuthorization, ("c", second): errors.IncompleteAnswerError},
+    )
+    assert [each["deletions"] for each in asked] == [[{"name": "b", "mechanism": 1}], [{"name": "c", "mechanism": 2}]]
+    made = [each["upsertions"][0] for each in asked]
+    assert [(each["name"], each["mechanism"], each["iterations"], len(each["salt"])) for each in made] == [
+        ("a", i, 4097, 24) for i in (1, 2)
+    ]
+    assert [len(each["salted_password"]) for each in made] == [32, 64]
+    lost = errors.DisconnectError("lost")
+    found, _ = ask(lambda admin: admin.alter_user_scram_credentials(passwords), done, lost)
+    assert (list(found), found.errors["a", second], found.errors["c", second]) == ([("a", first)], lost, lost)
+    entities = [(("user", "a"), ("client-id", None)), (("ip", "h"),)]
+    quotas = {entities[0]: {"k": 1.5, "l": None}, entities[1]: {"m": 0.0}}
+    entries = [{"entity": [{"entity_type": "ip", "entity_name": "h"}], "error_code": REFUSED}]
+    entries += [{"entity": [{"entity_type": "client-id", "entity_name": None}, {"entity_type": "user", "entity_name": "a"}]}]
+    told = answer(p.AlterClientQuotasResponse, entries=entries)
+    found, asked = ask(lambda admin: admin.alter_client_quotas(quotas, validate_only=True), told)
+    assert (list(found), of_errors(found)) == ([frozenset(entities[0])], {frozenset(entities[1]): errors.ClusterAuthorization})
+    assert [each["ops"] for each in asked[0]["entries"]] == [[{"key": "k", "value": 1.5}, {"key": "l", "remove": True}], [{"key": "m"}]]
+    assert [each["entity_type"] for each in asked[0]["entries"][0]["entity"]] == ["user", "client-id"]
+    assert asked[0]["validate_only"]
