@@ -10,6 +10,7 @@ Source: org.apache.spark.sql.kafka010.{JsonUtils, KafkaMicroBatchStream, KafkaOf
 from __future__ import annotations
 
 import base64
+import contextlib
 import heapq
 import itertools
 import json
@@ -87,10 +88,8 @@ def from_json(data: object, option: str = "offsets") -> dict[Partition, int]:
         ConfigError: it has another form.
     """
     if isinstance(data, str):
-        try:
+        with contextlib.suppress(ValueError):
             data = json.loads(data)
-        except ValueError:
-            raise _malformed(option, data) from None
     if not isinstance(data, Mapping):
         raise _malformed(option, data)
     out: dict[Partition, int] = {}

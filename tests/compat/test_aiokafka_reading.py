@@ -9,13 +9,16 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
+from kafkacore.compat.aiokafka.connecting import unreachable
 from kafkacore.compat.aiokafka.listener import EngineListener
+from kafkacore.compat.aiokafka.reading import Readers
 from tests.compat.aiokafka_face import GUARD_S, QUICK, beside_cluster
 from tests.kit.failing_once import VALUES, FailingOnce
 from tests.kit.inside import chunk_of, client_of, engine_of, group_of, look_of, topics_of
@@ -127,6 +130,10 @@ def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> No
             assert reader.paused() == {T0}
             reader.resume(T0)
             assert engine_of(reader).paused() == set()
+            reader.pause(T0, T1)
+            assert reader.paused() == {T0, T1}
+            reader.resume(T0, T1)
+            assert engine_of(reader).paused() == set()
 
     with_records(test)
 
@@ -143,6 +150,71 @@ def test_a_task_whose_reading_ends_leaves_the_waiting_to_the_others() -> None:
             assert (await second).offset == 0
 
     with_records(test)
+
+
+class Hand:
+    """The clock of a loop, moved by hand, and an engine's calls: a wait takes 0.25 s."""
+
+    idle = True
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waits: list[float | None] = []
+        engine: Any = SimpleNamespace(_calls=self, _client=SimpleNamespace(_await_records=None), _now_s=self.time, closed=False)
+        self.readers: Any = Readers(engine, self)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self.now_s
+
+    async def wait(self, call: Any, timeout_s: float | None, now_s: Any) -> bool:
+        self.waits.append(timeout_s)
+        self.now_s += 0.25
+        return False
+
+
+def test_a_task_that_always_finds_records_lets_others_run_every_ten_milliseconds() -> None:
+    hand, turns, taken = Hand(), [], []
+    for hand.now_s in (0.005, 0.01, 0.015, 0.02, 0.02):
+        read, found = hand.readers.read((), lambda waited: 7, None), []
+        try:
+            while True:
+                found.append(read.send(None))
+        except StopIteration as ended:
+            turns.append((len(found), ended.value))
+    assert turns == [(0, 7), (1, 7), (0, 7), (1, 7), (0, 7)]
+    hand = Hand()
+    for hand.now_s in (0.005, 0.01):
+        taken.append(hand.readers.at_once(lambda waited: (7, waited)))
+    assert taken == [(7, False), None]
+
+
+def test_a_read_waits_for_what_is_left_of_its_time_and_no_longer() -> None:
+    for timeout_s, waits in ((0.0, [0.0]), (0.5, [0.5, 0.25])):
+        hand = Hand()
+        assert asyncio.run(hand.readers.read((), lambda waited: None, timeout_s)) is None
+        assert hand.waits == waits
+    hand = Hand()
+    assert asyncio.run(hand.readers.read((), lambda waited: hand.now_s if hand.now_s > 0.5 else None, None)) == 0.75
+    assert hand.waits == [None] * 3
+
+
+def test_a_start_ends_once_each_broker_was_tried_or_another_attempt_mends_nothing() -> None:
+    config: Any = SimpleNamespace(bootstrap_servers=["a:1", "b:2"])
+    last, known = LookupError(), {"attempts": ["a:1: no", "b:2: no"]}
+
+    def said(failures: int, fatal: int, late: bool = False, before: tuple[int, int] = (0, 0), **more: Any) -> str | None:
+        snapshot = SimpleNamespace(is_bootstrap=more.pop("is_bootstrap", True))
+        metadata: Any = SimpleNamespace(snapshot=snapshot, _failures=failures, fatal_count=fatal, last_error=last, **known | more)
+        found = unreachable(metadata, config, late, before)
+        assert found is None or found.__cause__ is last
+        return found and str(found)
+
+    text = "KafkaConnectionError: Unable to bootstrap from a:1, b:2: "
+    tried = f"{text}a:1: no; b:2: no"
+    assert [said(failures, 0) for failures in (1, 2, 3)] == [None, tried, tried]
+    assert [said(6, 1, before=(4, 1)), said(5, 1, before=(4, 1)), said(5, 2, before=(4, 1))] == [tried, None, tried]
+    assert said(0, 0, late=True, attempts=[]) == f"{text}no answer"
+    assert said(9, 9, late=True, is_bootstrap=False) is None
 
 
 def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() -> None:
