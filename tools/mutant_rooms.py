@@ -82,8 +82,7 @@ ROOMS = {
     "protocol": room("protocol/*.py", "protocol/test_*.py"),
     "quotas": room(
         "broker/quotas.py broker/throttling.py broker/replication_quota.py broker/limits.py broker/pauses.py broker/controller/quotas.py",
-        "broker/test_quotas.py broker/test_thrott*.py broker/test_replication_quota.py broker/test_limits.py"
-        " broker/test_unlike_members.py",
+        "broker/test_quotas.py broker/test_thrott*.py broker/test_replication_quota.py broker/test_limits.py broker/test_unlike_members.py",
     ),
     "security": room(
         "config_kerberos.py config_se*.py config_tls.py client_credentials.py http_client.py kerberos_names.py private_files.py"
@@ -92,7 +91,7 @@ ROOMS = {
         " broker/handlers/tokens.py",
         "security/test_*.py test_config_[kst]*.py test_http_client.py test_kerberos_names.py net/test_authentication.py"
         " net/test_kerberos.py net/test_oauth.py net/test_sasl.py net/test_selector_tls.py broker/test_*_listener.py broker/test_tokens.py"
-        " interop/test_admin_answers.py",
+        " decode/test_registry.py interop/test_admin_answers.py",
     ),
     "net": room(
         "net/*.py metadata.py cluster_snapshot.py",

@@ -134,7 +134,7 @@ class PlainServer:
         self._is_password = is_password
 
     def step(self, token: bytes) -> bytes:
-        parts = _text(token, "the PLAIN token").split("\0", 3)
+        parts = _text(token, "the PLAIN token").split("\0")
         if self.done or len(parts) != 3 or not parts[1] or not parts[2]:
             raise SaslAuthentication("the PLAIN token is not of the form [authzid] NUL authcid NUL passwd")
         authorization, user, password = parts

@@ -112,7 +112,8 @@ def test_an_entry_is_stored_once():
 def test_ten_thousand_in_a_request_and_no_more():
     host = ControllerHost()
     many = [creation(resource_name=f"t{nth}") for nth in range(10_001)]
-    assert set(create_acls(host, *many)) == {(Code.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")}
+    too_many, wrong = (Code.POLICY_VIOLATION, "Unable to perform excessively large batch operation."), creation(operation=0)
+    assert create_acls(host, *many, wrong) == [*[too_many] * 10_001, (Code.INVALID_REQUEST, "Invalid operation UNKNOWN")]
     assert stored_acls(host) == []
     assert set(create_acls(host, *many[1:])) == set(create_acls(host, many[0])) == {(0, "")}
     message = "Cannot remove more than 10000 acls in a single delete operation."

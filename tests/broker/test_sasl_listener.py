@@ -352,13 +352,26 @@ def test_a_renewed_session_is_the_same_users():
     assert session.handshake(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
 
 
-def test_a_session_ends_with_its_token():
-    authentication = rules()
-    session = Session(authentication)
+def test_a_connection_has_one_session_until_it_is_closed():
+    found = rules()
+    first, other = found.session("a"), found.session("b")
+    assert found.session("a") is first is not other
+    found.forget("a")
+    found.forget("a")
+    assert found.session("a") is not first and found.session("b") is other
+    found.clear()
+    assert found.session("b") is not other
+
+
+@pytest.mark.parametrize("longest_ms", [0, 1000])
+def test_a_session_ends_with_its_token(longest_ms):
+    session = Session(rules(**{"connections.max.reauth.ms": longest_ms}))
     session.handshake(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
     token = unsecured_token({"sub": "carol"}, NOW_MS, 0.5)
     answer = session.authenticate(SaslAuthenticateRequest(auth_bytes=f"n,,\x01auth=Bearer {token}\x01\x01".encode()), 0)
     assert (session.user, answer.session_lifetime_ms) == ("carol", 500)
+    # Without a longest life the client is told, and not held to it.
+    assert session.admits(3, 499) and session.admits(3, 500) == (longest_ms == 0)
 
 
 def by_scram(session, user, password, *, is_delegation_token=False):
@@ -371,7 +384,7 @@ def by_scram(session, user, password, *, is_delegation_token=False):
         if answer.error_code:
             return False
         challenge = answer.auth_bytes
-        if session.user:
+        if challenge.startswith(b"v="):
             client.step(challenge)
     return True
 
@@ -385,8 +398,8 @@ def test_who_may_come_in_by_which_mechanism():
             name=user, mechanism=number, salt=salt, stored_key=made.stored_key, server_key=made.server_key, iterations=4096
         )
     token = DelegationTokenRecord(token_id="a-token", owner="User:alice", expiration_timestamp=NOW_MS + 1, max_timestamp=NOW_MS + 9)
-    ended = token._replace(token_id="ended", expiration_timestamp=NOW_MS - 1)
-    image.delegation_tokens |= {each.token_id: each for each in (token, ended)}
+    ended, ends = (token._replace(token_id=name, expiration_timestamp=NOW_MS - ago) for name, ago in (("ended", 1), ("ends", 0)))
+    image.delegation_tokens |= {each.token_id: each for each in (token, ended, ends)}
     key = {"delegation.token.secret.key": "hush"}
     found = rules(image, **key)
     assert log_in(Session(found), "alice", "a").error_code == 0
@@ -397,10 +410,14 @@ def test_who_may_come_in_by_which_mechanism():
     # bob's password of the settings does not count beside the one that the controller knows
     assert [each for each, is_in in tries.items() if is_in] == [("alice", "a"), ("bob", "new"), ("carol", "new")]
     bearers = {}
-    for token_id in ("a-token", "ended", "alice"):
+    for token_id in ("a-token", "ended", "ends", "alice"):
         session = bearers[token_id] = Session(found)
         by_scram(session, token_id, base64.b64encode(TokenKeys("hush").hmac_of(token_id)).decode(), is_delegation_token=True)
-    assert {token_id: session.user for token_id, session in bearers.items()} == {"a-token": "alice", "ended": "", "alice": ""}
+    assert [session.user for session in bearers.values()] == ["alice", "", "alice", ""]
+    for session in (bearers["a-token"], bearers["ends"]):
+        assert session.by_token and session.admits(3, 0) and not session.admits(3, 1)
+        assert by_scram(session, "alice", "a")  # the same user in another way
+        assert not session.by_token and session.admits(3, 999) and not session.admits(3, 1000)
     secret = base64.b64encode(TokenKeys("hush").hmac_of("a-token")).decode()
     assert not by_scram(Session(rules(image)), "a-token", secret, is_delegation_token=True)  # without a key there are no tokens
 

@@ -6,8 +6,11 @@ import base64
 from itertools import count
 
 import pytest
+from test_acl_enforcement import ALICE as PRINCIPAL
+from test_acl_enforcement import Secured
 
 from kafkacore import protocol as p
+from kafkacore.broker import authorizer as a
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller.periodic import Periodic
 from kafkacore.broker.controller.state import ControllerState, Requester
@@ -85,6 +88,55 @@ def test_a_token_lives_from_one_renewal_to_the_next_and_ends_at_last(bench):
     assert times(bench.renew(other.hmac, 12_001)) == (Code.DELEGATION_TOKEN_EXPIRED, 0)
 
 
+def test_a_period_is_the_shorter_of_the_asked_one_and_what_there_is(bench):
+    made = [bench.create(max_lifetime_ms=each) for each in (-1, 0, 1, 1_001, 20_000)]
+    assert [each.max_timestamp_ms - T0 for each in made] == [10_000, 10_000, 1, 1_001, 10_000]
+    assert [each.expiry_timestamp_ms - T0 for each in made] == [1_000, 1_000, 1, 1_000, 1_000]
+    hmac = made[0].hmac
+    assert [times(bench.renew(hmac, 10, each)) for each in (-1, 0, 1, 500, 20_000)] == [(0, at) for at in (1_010, 1_010, 11, 510, 1_010)]
+    assert [times(bench.expire(hmac, 10, each)) for each in (0, 5, 20_000, -1)] == [(0, 10), (0, 15), (0, 10_000), (0, 10)]
+    assert bench.renew(hmac, 10).error_code == Code.DELEGATION_TOKEN_NOT_FOUND
+
+
+def principals(*names, kind="User"):
+    return [p.DelegationTokenPrincipal(principal_type=kind, principal_name=name) for name in names]
+
+
+def test_who_may_renew_and_end_a_token(bench):
+    made = bench.create(renewers=principals("carol", "bob"), owner_principal_type="User", owner_principal_name="dora")
+    assert (made.principal_name, made.token_requester_principal_name) == ("dora", "alice")
+    asked = [(Requester(name, "c"), 0) for name in ("bob", "carol", "dora")]
+    asked += [(ALICE, Code.DELEGATION_TOKEN_OWNER_MISMATCH), (None, Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)]
+    for who, code in asked:
+        assert (bench.renew(made.hmac, 1, requester=who).error_code, bench.expire(made.hmac, 1, 500, who).error_code) == (code, code)
+    assert bench.create(renewers=[*principals("bob"), *principals("g", kind="Group")]).error_code == Code.INVALID_PRINCIPAL_TYPE
+    older = bench.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
+    assert (older.principal_name, older.token_requester_principal_name) == ("alice", "")
+
+
+def test_who_sees_which_tokens():
+    bench = Secured(delegation_token_secret_key="k")
+    token = DelegationTokenRecord(owner="User:bob", requester="User:bob", issue_timestamp=1, expiration_timestamp=2, max_timestamp=3)
+    mine = {"own": {"owner": PRINCIPAL}, "asked for": {"requester": PRINCIPAL}, "renewed": {"renewers": ["a:b", PRINCIPAL]}}
+    for name, fields in {**mine, "foreign": {}}.items():
+        bench.cluster.delegation_tokens[name] = token._replace(token_id=name, **fields)
+
+    def seen(*owners):
+        wanted = principals(*owners) or None
+        return [each.token_id for each in bench.ask(p.DescribeDelegationTokenRequest(owners=wanted), 3).tokens]
+
+    assert seen() == seen("bob") == seen("carol", "alice", "dora") == [*mine] and seen("carol") == []
+    may_describe = {"resource_type": a.DELEGATION_TOKEN, "operation": a.DESCRIBE, "name": "foreign"}
+    for given in (may_describe, {"resource_type": a.USER, "operation": a.DESCRIBE_TOKENS, "name": "User:bob"}):
+        bench.allow(bench.entry(**given))
+        assert seen() == seen("bob") == [*mine, "foreign"] and seen("carol") == []
+        bench.forbid(given["operation"])
+    for version, requester in ((3, ("User", "bob")), (2, ("", ""))):
+        described = bench.ask(p.DescribeDelegationTokenRequest(owners=None), version).tokens[2]
+        hmac = TokenKeys("k").hmac_of("renewed")
+        assert tuple(described) == ("User", "bob", *requester, 1, 2, 3, "renewed", hmac, [("a", "b"), ("User", "alice")])
+
+
 def test_without_a_key_there_are_no_tokens():
     bench = TokenBench(**{"delegation.token.secret.key": ""})
     made = bench.create()
@@ -129,6 +181,7 @@ def test_records_and_snapshots(bench):
     [record] = bench.image.delegation_tokens.values()
     assert isinstance(record, DelegationTokenRecord)
     assert (record.owner, record.requester, record.renewers) == ("User:alice", "User:alice", ["User:bob"])
+    assert (record.issue_timestamp - T0, record.expiration_timestamp - T0, record.max_timestamp - T0) == (0, 1_000, 10_000)
     assert bytes(made.hmac) not in encode_record(record)  # who reads the log does not know the secret
     assert decode_record(encode_record(record)) == record
     again = ClusterImage(BrokerConfig())

@@ -106,7 +106,7 @@ def test_plain_refuses_other_tokens(token):
         PlainServer(lambda user, password: True).step(token)
 
 
-@each_row(("username", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "a\0b"), ("x", "\udc80")])
+@each_row(("username", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "a\0b"), ("x", "\ud800"), ("x", "\udfff")])
 @each_row("make", [PlainClient, lambda *args: ScramClient("SCRAM-SHA-256", *args)])
 def test_what_cannot_be_sent(make, username, password):
     with pytest.raises(ConfigError):
@@ -166,6 +166,44 @@ def test_hostile_last_challenges(challenge, why):
     with pytest.raises(SaslAuthentication, match=why):
         client.step(challenge)
     assert not client.done
+
+
+def test_a_client_without_a_dialogue_takes_no_challenge():
+    early, late = PlainClient("u", "p"), PlainClient("u", "p")
+    late.step(None)
+    for client in (early, late):
+        with pytest.raises(SaslAuthentication, match="sent a challenge of 1 bytes where PLAIN has none"):
+            client.step(b"x")
+        assert not client.done
+    for client in (PlainClient("u", "p"), OAuthBearerClient("t")):
+        assert client.step(None) and client.step(None) is None and client.done
+        for challenge in (b"", b"x"):
+            with pytest.raises(SaslAuthentication, match=rf"goes on with {client.mechanism} after its end"):
+                client.step(challenge)
+
+
+def test_a_scram_client_keeps_to_its_order():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil")
+    with pytest.raises(SaslAuthentication, match="out of its order"):
+        client.step(RFC7677[1])
+    assert len(client.step(None)) == len("n,,n=user,r=") + 32  # of 24 bytes
+    with pytest.raises(SaslAuthentication, match="out of its order"):
+        client.step(None)
+
+
+def test_no_server_goes_on_after_its_end():
+    kept = credential("SCRAM-SHA-256", "pencil", RFC7677_SALT)
+    for server, tokens in (
+        (PlainServer(lambda user, password: True), [b"user\0user\0pencil"]),
+        (OAuthBearerServer(lambda token: "user"), [b"n,a=user,\x01auth=Bearer x\x01\x01"]),
+        (ScramServer("SCRAM-SHA-256", {"user": kept}.get, nonce=SERVER_NONCE), [RFC7677[0], RFC7677[2]]),
+    ):
+        for token in tokens:
+            server.step(token)
+        assert (server.done, server.user) == (True, "user")
+        with pytest.raises(SaslAuthentication):
+            server.step(tokens[0])
+        assert ScramServer("SCRAM-SHA-256", {"user": kept}.get).step(b"n,a=user,n=user,r=abc")
 
 
 def test_a_scram_client_does_not_go_on_after_its_end():
