@@ -79,7 +79,7 @@ ROOMS = {
         "broker/test_log*.py broker/test_compaction.py broker/test_validate.py broker/test_storage_faults.py broker/test_old_kafka.py",
     ),
     "metrics": room("metrics/*.py", "test_metrics_exporters.py"),
-    "protocol": room("protocol/*.py", "protocol/test_*.py"),
+    "protocol": room("protocol/*.py", "protocol/test_*.py security/test_secrets_shown.py"),
     "quotas": room(
         "broker/quotas.py broker/throttling.py broker/replication_quota.py broker/limits.py broker/pauses.py broker/controller/quotas.py",
         "broker/test_quotas.py broker/test_thrott*.py broker/test_replication_quota.py broker/test_limits.py broker/test_unlike_members.py",

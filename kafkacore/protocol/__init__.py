@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkacore._codec import encode_request as encode_request
 from kafkacore._codec import encode_response as encode_response
 from kafkacore._codec import skip_tagged_fields
-from kafkacore.errors import CorruptDataError, InternalError, UnsupportedVersion
-from kafkacore.protocol import admin, cluster, data, group, quorum, tokens, txn
+from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol.admin import *  # noqa: F403 - the tables are the public names
 from kafkacore.protocol.cluster import *  # noqa: F403
 from kafkacore.protocol.data import *  # noqa: F403
@@ -57,28 +56,24 @@ class Api(NamedTuple):
     oldest_served: int
 
 
-def _registry(*modules: object) -> dict[int, Api]:
-    """Finds every request in the tables and joins it to its response."""
-    messages = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Message)]
-    responses = {kind.API_KEY: kind for kind in messages if issubclass(kind, Response) and kind is not Response}
-    apis: dict[int, Api] = {}
-    for request in messages:
-        if not issubclass(request, Request) or request is Request:
-            continue
-        response = responses.get(request.API_KEY)
-        if response is None or request.API_KEY in apis:
-            raise InternalError(f"{request.__name__}: API {request.API_KEY} needs one request and one response")
-        if (request.MIN_VERSION, request.MAX_VERSION) != (response.MIN_VERSION, response.MAX_VERSION):
-            raise InternalError(f"{request.__name__} and {response.__name__} differ in versions")
-        request.RESPONSE, response.REQUEST = response, request
-        name = request.__name__.removesuffix("Request")
-        versions = request.MIN_VERSION, request.MAX_VERSION, request.OLDEST_SERVED
-        apis[request.API_KEY] = Api(request.API_KEY, name, request, response, *versions)
-    return dict(sorted(apis.items()))
+_RESPONSES = {kind.API_KEY: kind for kind in Response.__subclasses__()}
 
-
-APIS: dict[int, Api] = _registry(data, group, txn, admin, cluster, quorum, tokens)
+APIS: dict[int, Api] = {
+    kind.API_KEY: Api(
+        kind.API_KEY,
+        kind.__name__.removesuffix("Request"),
+        kind,
+        _RESPONSES[kind.API_KEY],
+        kind.MIN_VERSION,
+        kind.MAX_VERSION,
+        kind.OLDEST_SERVED,
+    )
+    for kind in sorted(Request.__subclasses__(), key=lambda kind: kind.API_KEY)
+}
 """Every API by its key."""
+
+for _api in APIS.values():
+    _api.request.RESPONSE, _api.response.REQUEST = _api.response, _api.request
 
 _HEADER = struct.Struct(">hhih")
 _API_VERSIONS = 18

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from kafkacore.codec import decode_unsigned_varint, encode_unsigned_varint
-from kafkacore.errors import CorruptDataError, UnsupportedVersion
+from kafkacore.errors import UnsupportedVersion
 from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, STRING, UINT16, UUID, F, Message, Struct
 
 if TYPE_CHECKING:
@@ -331,6 +331,4 @@ def decode_record(value: Buffer) -> MetadataRecord:
         raise UnsupportedVersion(f"metadata record: kind {api_key} is unknown")
     if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
         raise UnsupportedVersion(f"{kind.__name__}: version {version}, known are {kind.MIN_VERSION}-{kind.MAX_VERSION}")
-    if position > len(memoryview(value)):
-        raise CorruptDataError(f"{kind.__name__}: the message is missing")
     return kind.decode(version, value, position)

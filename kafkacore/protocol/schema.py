@@ -20,7 +20,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, dataclass_transform
@@ -107,7 +107,6 @@ class Field:
     nullable: Versions
     default: object
     tag: int | None
-    tagged: Versions
     ignorable: bool
     flexible: bool
 
@@ -154,10 +153,7 @@ def F(  # a capital, so that it reads as a mark in the tables
     """
     is_array = isinstance(type, list)
     inner = type[0] if isinstance(type, list) else type
-    there = Versions.parse(versions)
-    return Field(
-        inner, is_array, there, Versions.parse(nullable), default, tag, there if tag is not None else Versions(1, 0), ignorable, flexible
-    )
+    return Field(inner, is_array, Versions.parse(versions), Versions.parse(nullable), default, tag, ignorable, flexible)
 
 
 # No field_specifiers: F(...) then counts as a plain default value, so every field is optional to a type checker, as it is at run time.
@@ -169,23 +165,15 @@ class StructMeta(type):
         fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
         if any(getattr(base, "FIELDS", None) for base in bases):
             raise InternalError(f"{name}: a struct with fields cannot be extended, its slots are taken")
-        namespace = {key: value for key, value in namespace.items() if key not in fields}
         namespace["__slots__"] = ()
         namespace["_PLANS"] = {}
-        if fields:
-            namespace["FIELDS"] = fields
-            slots = {key: slot for slot, key in enumerate(fields)}
-            defaults = tuple((fresh, True) if (fresh := f.fresh()) else (f.shared_default(), False) for f in fields.values())
-            namespace["__new__"] = staticmethod(_codec.StructNew(name, slots, defaults))
-            for key, slot in slots.items():
-                namespace[key] = _tuplegetter(slot, f"Field {key} of {name}.")
-        elif "FIELDS" not in namespace and bases and bases != (_StructBase,):
-            namespace["FIELDS"] = {}
-            namespace["__new__"] = staticmethod(_codec.StructNew(name, {}, ()))
+        namespace["FIELDS"] = fields
+        slots = {key: slot for slot, key in enumerate(fields)}
+        defaults = tuple((fresh, True) if (fresh := f.fresh()) else (f.shared_default(), False) for f in fields.values())
+        namespace["__new__"] = staticmethod(_codec.StructNew(name, slots, defaults))
+        for key, slot in slots.items():
+            namespace[key] = _tuplegetter(slot, f"Field {key} of {name}.")
         return super().__new__(mcs, name, bases, namespace, **options)
-
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
-        super().__init__(name, bases, namespace)
 
 
 _SECRETS = frozenset({"auth_bytes", "salted_password", "stored_key", "server_key", "hmac", "secret"})
@@ -199,8 +187,8 @@ def _hidden(value: Any) -> str:
 class Struct(_StructBase, metaclass=StructMeta):
     """An immutable record with named fields; subclasses declare them with F."""
 
-    FIELDS: ClassVar[dict[str, Field]] = {}
-    _PLANS: ClassVar[dict[Any, Plan]] = {}
+    FIELDS: ClassVar[dict[str, Field]]
+    _PLANS: ClassVar[dict[Any, Plan]]
 
     def __repr__(self) -> str:
         named = dict(zip(self.FIELDS, self._values(), strict=True))
@@ -240,7 +228,6 @@ class Message(Struct):
     OLDEST_SERVED: ClassVar[int] = 0
 
     def __init_subclass__(cls, *, api_key: int | None = None, versions: str = "", flexible: str = "", dropped: str = "") -> None:
-        super().__init_subclass__()
         if versions:
             cls.MIN_VERSION, cls.MAX_VERSION = Versions.parse(versions)
             cls.FLEXIBLE_VERSION = Versions.parse(flexible).first if flexible else None
@@ -323,7 +310,7 @@ def compile_plan(cls: type[Struct], version: int, flexible: bool, label: str) ->
     key = (version, flexible)
     found = cls._PLANS.get(key)
     if found is None:
-        found = cls._PLANS[key] = _compile(cls, version, flexible, label, (-1, version, False, False))
+        found = cls._PLANS[key] = _compile(cls, version, flexible, label, (Message.API_KEY, version, flexible, flexible))
     return found
 
 
@@ -342,7 +329,7 @@ def _compile(cls: type[Struct], version: int, flexible: bool, label: str, header
             tagged.append((field.tag, row))
         else:
             raise InternalError(f"{label}: tagged field {name} in a version without tagged fields")
-    tagged.sort(key=itemgetter(0))
+    tagged.sort()
     return Plan(cls, label, flexible, len(cls.FIELDS), fields, tagged, absent, *header)
 
 
@@ -366,11 +353,3 @@ def _row(slot: int, name: str, field: Field, version: int, flexible: bool, label
         fresh is not None,
         field.ignorable,
     )
-
-
-def structs_of(cls: type[Struct]) -> Iterator[type[Struct]]:
-    """The structs that a message is made of, outermost first."""
-    yield cls
-    for field in cls.FIELDS.values():
-        if not isinstance(field.type, WireType):
-            yield from structs_of(field.type)

@@ -123,7 +123,13 @@ def test_broken_request_headers(header):
         p.decode_request_header(bytes.fromhex(header))
 
 
+def test_a_broken_name_of_a_client_says_how_much_is_left():
+    with pytest.raises(CorruptDataError, match="client_id, offset 10: length 5 goes past the end, 3 bytes left"):
+        p.decode_request_header(bytes.fromhex("00120000000000010005616263"))
+
+
 def test_broken_response_headers():
+    assert p.decode_response_header(3, 0, b"\xff\xff\xff\xfe") == (-2, 4)
     for header, version in ((b"\0\0\0", 0), (b"\0\0\0\1", 9), (b"\0\0\0\1\1", 9)):
         with pytest.raises(CorruptDataError):
             p.decode_response_header(3, version, header)

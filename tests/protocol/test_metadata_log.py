@@ -74,6 +74,17 @@ def test_every_record_in_every_version_is_read_as_it_was_written(kind):
     assert encode_record(kind())[2] == kind.MAX_VERSION
 
 
+def test_a_kind_of_record_is_found_by_its_number(monkeypatch):
+    monkeypatch.setattr(MetadataRecord, "RECORDS", {})
+
+    class Newer(MetadataRecord, api_key=300, versions="1-2"):
+        pass
+
+    assert (Newer.API_KEY, Newer.MIN_VERSION, Newer.MAX_VERSION, Newer.FLEXIBLE_VERSION) == (300, 1, 2, 0)
+    assert MetadataRecord.RECORDS == {300: Newer}
+    assert decode_record(bytes.fromhex("01ac020100")) == Newer() and encode_record(Newer()).hex() == "01ac020200"
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=40))
 def test_garbage_is_refused_and_nothing_else_happens(data):

@@ -1,8 +1,10 @@
 """Every message in every version: what is written is read. test_tables.py holds their fields against Kafka's, test_schema.py the bytes."""
 
+import pytest
 from protocol_kit import MESSAGES, name_of, sample, versions_of, whole
 
 from kafkacore import protocol
+from kafkacore.errors import CorruptDataError
 from kafkacore.protocol import stored
 from tests.kit.rows import each_row
 
@@ -47,7 +49,24 @@ def test_stored_messages_carry_their_version():
             assert stored.decode_stored(kind, data) == message
 
 
-def test_a_newer_consumer_protocol_is_read_as_the_newest_known():
-    message = sample(stored.ConsumerProtocolSubscription, 3, 1)
-    data = (9).to_bytes(2, "big") + stored.encode_stored(message, 3)[2:] + b"what version 9 adds"
-    assert stored.decode_stored(stored.ConsumerProtocolSubscription, data) == message
+@each_row("kind", [stored.ConsumerProtocolSubscription, stored.ConsumerProtocolAssignment], ids=name_of)
+def test_a_newer_consumer_protocol_is_read_as_the_newest_known(kind):
+    message = sample(kind, 3, 1)
+    body = stored.encode_stored(message, 3)[2:] + b"what version 9 adds"
+    assert stored.decode_stored(kind, b"\0\x09" + body) == message
+    with pytest.raises(CorruptDataError, match="19 bytes left over"):
+        stored.decode_stored(kind, b"\0\3" + body)
+
+
+@each_row(
+    ("data", "says"),
+    [
+        ("00", "TransactionLogKey: 2 bytes of version needed, 1 left"),
+        ("0000", "TransactionLogKey v0, transactional_id, offset 2"),
+        ("0001000161", "TransactionLogKey: version 1, known are 0-0"),
+        ("ffff000161", "TransactionLogKey: version -1, known are 0-0"),
+    ],
+)
+def test_a_stored_message_that_cannot_be_read(data, says):
+    with pytest.raises(CorruptDataError, match=says):
+        stored.decode_stored(stored.TransactionLogKey, bytes.fromhex(data))

@@ -7,7 +7,23 @@ from protocol_kit import whole
 
 from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, InternalError, UsageError
-from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, STRING, UINT16, UINT32, UUID, F, Message, Struct, Versions
+from kafkacore.protocol.schema import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UINT32,
+    UUID,
+    F,
+    Field,
+    Message,
+    Struct,
+    Versions,
+)
 from kafkacore.protocol.stored import ConsumerGroupMemberMetadataValue
 from tests.kit.rows import each_row
 
@@ -28,10 +44,36 @@ class Shape(Message, versions="0-3", flexible="2+"):
 
 
 def test_version_ranges_are_read():
-    assert Versions.parse("3") == (3, 3)
-    assert Versions.parse("1-4").has(4) and not Versions.parse("1-4").has(5)
-    assert Versions.parse("2+").has(30000)
-    assert not any(Versions.parse("").has(v) for v in range(10))
+    assert [Versions.parse(text) for text in ("3", "1-4", "2+", "", "none")] == [(3, 3), (1, 4), (2, 0x7FFF), (1, 0), (1, 0)]
+    assert [version for version in range(7) if Versions(1, 4).has(version)] == [1, 2, 3, 4]
+
+
+def test_what_a_class_declares():
+    class Inner(Struct):
+        """Documented."""
+
+        first: int = F(INT32)
+        deep: list[int] = F([INT32])
+
+    class Outer(Message, api_key=7, versions="1-3", flexible="2+", dropped="1"):
+        plain: int = F(INT32, default=5)
+        text: str | None = F(STRING, "2-3", nullable="3+", ignorable=True, flexible=False)
+        inner: Inner = F(Inner, "3", tag=4)
+        inners: list[Inner] = F([Inner])
+
+    named = [slot for slot in Field.__slots__ if slot != "default"]
+    assert {name: tuple(getattr(field, slot) for slot in named) for name, field in Outer.FIELDS.items()} == {
+        "plain": (INT32, False, (0, 0x7FFF), (1, 0), None, False, True),
+        "text": (STRING, False, (2, 3), (3, 0x7FFF), None, True, False),
+        "inner": (Inner, False, (3, 3), (1, 0), 4, False, True),
+        "inners": (Inner, True, (0, 0x7FFF), (1, 0), None, False, True),
+    }
+    assert [field.fresh() for field in Outer.FIELDS.values()] == [None, None, Inner, list]
+    assert (Outer.API_KEY, Outer.MIN_VERSION, Outer.MAX_VERSION, Outer.FLEXIBLE_VERSION, Outer.OLDEST_SERVED) == (7, 1, 3, 2, 2)
+    assert (Shape.API_KEY, Shape.OLDEST_SERVED, Message.FLEXIBLE_VERSION) == (-1, 0, None)
+    assert Outer() == (5, "", (0, []), []) and Outer().inner is not Outer().inner
+    assert Inner.__doc__ == "Documented." and not hasattr(Inner(), "__dict__")
+    assert Outer.text.__doc__ == "Field text of Outer."
 
 
 def test_fields_are_named_tuple_slots_with_defaults():
@@ -58,8 +100,17 @@ def test_a_struct_is_immutable_and_knows_its_fields():
 def test_a_struct_with_fields_is_final():
     with pytest.raises(InternalError, match="cannot be extended"):
 
-        class Point3(Point):
+        class Point3(Message, Point):
             z: int = F(INT32)
+
+
+def test_a_tagged_field_needs_a_flexible_version():
+    class Stiff(Message, versions="0-1", flexible="1+"):
+        late: int = F(INT32, tag=0)
+
+    assert whole(Stiff(late=1).encode(1)).hex() == "01000400000001"
+    with pytest.raises(InternalError, match="Stiff v0: tagged field late in a version without tagged fields"):
+        Stiff.plan(0)
 
 
 def test_defaults_with_lists_are_not_shared():

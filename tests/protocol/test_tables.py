@@ -13,7 +13,7 @@ from protocol_kit import BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, ve
 
 from kafkacore.protocol import APIS, metadata_log
 from kafkacore.protocol.releases import WITHOUT_API_VERSIONS
-from kafkacore.protocol.schema import Message, Struct, Versions, WireType
+from kafkacore.protocol.schema import Message, Request, Response, Struct, Versions, WireType
 from tests.kit.rows import each_row
 
 DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
@@ -95,7 +95,7 @@ def our_rows(kind, present, path=""):
                 "array": field.is_array,
                 "nullable": {v for v in versions if field.nullable.has(v)},
                 "tag": field.tag,
-                "tagged": {v for v in versions if field.tagged.has(v)},
+                "tagged": set() if field.tag is None else versions,
                 "default": default,
                 "ignorable": field.ignorable,
                 "classic": not field.flexible,
@@ -142,6 +142,16 @@ def test_every_definition_has_its_table():
     here = {kind.__name__ for kind in MESSAGES}
     assert defined - here == set()
     assert here - defined == NO_DEFINITION
+
+
+def test_every_api_has_a_request_and_a_response_of_the_same_versions():
+    for base in (Request, Response):
+        assert sorted(kind.API_KEY for kind in base.__subclasses__() if kind.__module__.startswith("kafkacore.")) == list(APIS)
+    for key, (own, name, request, response, *versions) in APIS.items():
+        assert (own, f"{name}Request", f"{name}Response") == (key, request.__name__, response.__name__)
+        assert (request.API_KEY, response.API_KEY, request.RESPONSE, response.REQUEST) == (key, key, response, request)
+        assert versions == [request.MIN_VERSION, request.MAX_VERSION, request.OLDEST_SERVED]
+        assert versions[:2] == [response.MIN_VERSION, response.MAX_VERSION]
 
 
 AS_KAFKA_HAS_THEM = """
