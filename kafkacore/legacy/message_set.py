@@ -31,8 +31,7 @@ LZ4CompressionCodec: Final = "lz4"
 DefaultCompressionCodec: Final = GZIPCompressionCodec
 
 _CODECS: Final = NAMES[:4]
-_LARGEST_HEAD_BYTES: Final = 34  # of a message of magic 1, which is the longest
-_MOST_BATCH_BYTES: Final = 61  # the header of a batch; a record's varints are fewer
+_MOST_HEAD_BYTES: Final = 61  # of a batch; what stands before a message or a record is shorter
 _READ_AHEAD: Final = 500
 
 
@@ -52,13 +51,9 @@ def codec_id(codec: str | int) -> int:
     raise errors.UnknownCodecError(f"unknown codec {codec!r}: message sets know {', '.join(_CODECS)}, or 0 to {len(_CODECS) - 1}")
 
 
-def _most_bytes(part: Any) -> int:
-    """The most bytes that a key or value takes."""
-    if part is None:
-        return 0
-    if isinstance(part, str):
-        return 4 * len(part)
-    return len(part) if isinstance(part, bytes) else memoryview(part).nbytes
+def _bytes_of(part: Any) -> int:
+    """How many bytes a key or value takes."""
+    return 0 if part is None else memoryview(part.encode() if isinstance(part, str) else part).nbytes
 
 
 class MessageAndOffset(NamedTuple):
@@ -189,8 +184,8 @@ class ByteBufferMessageSet:
 
     def _encode(self, magic: int) -> memoryview:
         keys, values, timestamps_ms = self._columns()
-        head_bytes = _LARGEST_HEAD_BYTES if magic < 2 else _MOST_BATCH_BYTES
-        max_bytes = sum(map(_most_bytes, keys)) + sum(map(_most_bytes, values)) + head_bytes * (len(values) + 1)  # a set is not split
+        head_bytes = _MOST_HEAD_BYTES * (len(values) + 1)
+        max_bytes = sum(map(_bytes_of, keys)) + sum(map(_bytes_of, values)) + head_bytes  # a set is not split
         builder = BatchBuilder(magic=magic, compression=self.compression_codec, max_bytes=max_bytes, base_offset=self._base_offset)
         has_keys = any(key is not None for key in keys)
         count = builder.append_many(values, keys if has_keys else None, timestamps_ms=timestamps_ms)

@@ -333,9 +333,8 @@ class AsyncProducer(_Producer):
             if self._callbacks is not None:
                 self._handle(self._callbacks.last_batch_before_close(), dequeued=False)
                 self._callbacks.close()
-        except Exception as error:  # of a callback handler
+        except Exception:  # of a callback handler
             log.exception("the callback handler failed while the producer closed")
-            self._lost_causes.append(error)
         except BaseException as error:  # SystemExit: the thread ends, and nobody may wait for it
             self._give_up(error)
         finally:

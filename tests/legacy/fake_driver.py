@@ -92,6 +92,7 @@ class FakeDriver:
                 request.answered = True
                 request.callback(self.answer(request))
             if not waiting and wait_ms is None:
+                self.clock.advance(0 if done() else timeout_ms or 0)
                 return done()
             self.clock.advance(wait_ms or 0)
         raise AssertionError("it does not end")

@@ -231,6 +231,33 @@ def test_without_acks_the_close_asks_each_broker_that_got_something(monkeypatch,
     assert (driver.times_ms[-1], driver.closed, driver.is_in) == (longest_ms, True, 0)
 
 
+def test_a_close_asks_a_broker_once_it_is_connected(monkeypatch):
+    driver = FakeDriver()
+    way = network(monkeypatch, driver, request_required_acks=0)
+    driver.answer = lambda request: driver.ready_nodes.add(2) or answer_of(request)
+    way.produce({1: sets_of(), 2: sets_of()})
+    driver.ready_nodes.discard(2)
+    way.close()
+    assert [(request.node_id, request.now_ms) for request in driver.sent] == [(1, 0), (2, 0), (1, 2), (2, 3)]
+
+
+@each_row("state", ["closed", "forked"])
+def test_what_is_closed_or_belongs_to_another_process_asks_nothing(monkeypatch, state):
+    driver = FakeDriver()
+    way = network(monkeypatch, driver, request_required_acks=0)
+    driver.answer = answer_of
+    way.produce({1: sets_of()})
+    setattr(driver, state, True)
+    way.close()
+    assert driver.closed and len(driver.sent) == 1
+
+
+def test_a_pause_lets_the_time_pass(monkeypatch):
+    driver = FakeDriver()
+    network(monkeypatch, driver).pause(70)
+    assert driver.clock.now_ms() == 70
+
+
 def test_partitions_are_asked_for_when_nothing_good_is_known(monkeypatch):
     driver = FakeDriver(t=[1, 9, 2])
     way = network(monkeypatch, driver)

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, TopicPartition, errors
+from kafkacore.clock import ManualClock
 from kafkacore.legacy import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -412,6 +413,35 @@ def test_the_first_error_of_a_shutdown_is_raised_when_all_have_ended(monkeypatch
         made[0].failing = ValueError("first")
         raise block
     assert raised.value is block and isinstance(block.__context__, ValueError)
+
+
+class Quiet:
+    """In the place of a `KafkaConsumer` that has something with the fourth look; a wait takes 400 ms, and a thread ends the second."""
+
+    def __init__(self):
+        self._clock, self.waited, self.waits_s = ManualClock(), [], []
+        self.looks, self.waits = iter([None, None, None, ["a", "b"], None]), iter([True, errors.WakeupError(), True, False])
+
+    def _take_chunk(self, waited):
+        self.waited.append(waited)
+        return next(self.looks)
+
+    def _await_records(self, timeout_s):
+        self.waits_s.append(timeout_s)
+        self._clock.advance(400)
+        if isinstance(found := next(self.waits), Exception):
+            raise found
+        return found
+
+
+@each_row(("timeout_ms", "waits_s"), [(-1, [None] * 3), (0, [0, 0, 0]), (1_000, [1, 0.6, 0.2]), (500, [0.5, 0.1, 0])], ids=str)
+def test_a_stream_waits_for_what_is_left_of_its_time(timeout_ms, waits_s):
+    quiet, found = Quiet(), []
+    with pytest.raises(ConsumerTimeoutError, match=f"no message for {timeout_ms} ms"):
+        found.extend(connector.MessageStream(quiet, timeout_ms))
+    assert found == ["a", "b"]
+    assert (quiet.waits_s[:3], quiet.waits_s[3:]) == (waits_s, waits_s[:1])
+    assert quiet.waited == [False, True, True, True, False]
 
 
 @each_row("count", [0, -1, True, "2"])

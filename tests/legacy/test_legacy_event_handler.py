@@ -15,6 +15,7 @@ from kafkacore.legacy.message_set import ByteBufferMessageSet, Piece
 from kafkacore.legacy.settings import AsyncProducerConfig, EventHandlerConfig, SimpleConsumerConfig
 from kafkacore.legacy.statistics import Counts
 from kafkacore.metadata import PartitionInfo
+from kafkacore.records import read_batches
 from kafkacore.types import TopicPartition as Tp
 from tests.kit.rows import each_row
 from tests.legacy.legacy_fakes import NO_LEADER, FakeBrokers, handler_of
@@ -302,6 +303,7 @@ def test_one_fatal_cause_among_others_ends_the_tries():
     with pytest.raises(FailedToSendMessageError) as caught:
         handler_of(brokers).handle([KeyedMessage(topic, b"m") for topic in ("t", "secret")])
     assert "pause" not in brokers.names
+    assert str(caught.value).startswith("2 messages not sent with 1 try;")
     assert {tp.topic: cause.fatal for tp, cause in caught.value.failed.items()} == {"t": False, "secret": True}
 
 
@@ -345,6 +347,8 @@ def test_the_messages_of_a_partition_are_compressed_together():
     (one,) = brokers.sets().values()
     assert len(list(one.shallow())) == 1
     assert [m.value for m in one] == [b"m%d" % n for n in range(50)]
+    (piece,) = one.pieces(2, 1 << 20)
+    assert {r.timestamp_ms for batch in read_batches(piece.buffer) for r in batch.records()} == {brokers.clock.wall_ms()}
 
 
 @each_row("codec", ["zstd", "gz", 4, "9"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from array import array
 
 import pytest
 import snappy
@@ -96,6 +97,20 @@ def test_what_goes_in_comes_out(messages, codec, magic, base):
     if messages:
         assert again.valid_bytes == again.size_bytes == len(one.buffer)
         assert again.next_offset == base + len(messages)
+
+
+@each_row("magic", [0, 1, 2])
+def test_keys_and_values_are_text_or_whatever_has_bytes(magic):
+    """More of each than the room for their heads."""
+    parts = ["\N{GRINNING FACE}" * 999, b"b" * 3_996, array("i", [7] * 999), None]
+    one = ByteBufferMessageSet(messages=[pair for part in parts for pair in (part, (part, b""))], magic=magic)
+    found = ["\N{GRINNING FACE}".encode() * 999, b"b" * 3_996, array("i", [7] * 999).tobytes(), None]
+    assert [(m.key, m.value) for m in one] == [pair for part in found for pair in ((None, part), (part, b""))]
+
+
+def test_a_set_says_what_it_is():
+    assert repr(ByteBufferMessageSet(messages=[b"m"], compression_codec=1)) == "ByteBufferMessageSet(1 message, magic 0, gzip)"
+    assert repr(ByteBufferMessageSet(b"abc")) == "ByteBufferMessageSet(3 bytes)"
 
 
 @given(messages=lists.filter(bool), codec=st.sampled_from(CODECS[:3]), magic=st.sampled_from([0, 1]))
