@@ -70,7 +70,8 @@ ROOMS = {
         "consumer/group/*.py",
         "consumer/test_*group*.py consumer/test_*member*.py consumer/test_assignors.py consumer/test_commit*.py consumer/test_elections*.py"
         " consumer/test_consumer_[hm]*.py consumer/test_hostile_[cho]*.py consumer/test_second_failures.py consumer/test_topics_*.py"
-        " consumer/test_position_in_listener.py consumer/test_kafka_consumer.py consumer/test_waits_named.py",
+        " consumer/test_position_in_listener.py consumer/test_kafka_consumer.py consumer/test_waits_named.py consumer/test_arg*.py"
+        " consumer/test_interceptors.py",
     ),
     "consumer": room("consumer/*.py", "consumer/test_*.py"),
     "legacy": room("legacy/*.py", "legacy/test_*.py"),

@@ -112,6 +112,7 @@ class CommitsRig:
 
     Attributes:
         refused: what the member heard of refused commits.
+        goes_on: what it answers: whether its next generation may commit.
         taken: offsets that were committed.
     """
 
@@ -121,6 +122,7 @@ class CommitsRig:
         self.member = ConsumerGroupMetadata("g", 3, "m")
         self.assigned = {A, B, C}
         self.refused: list[errors.KafkaError] = []
+        self.goes_on = False
         self.taken: dict[TopicPartition, int] = {}
         if metadata is None:
             metadata = Metadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
@@ -142,7 +144,7 @@ class CommitsRig:
 
     def _hear(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
         self.refused.append(cause)
-        return False
+        return self.goes_on
 
     def step(self, ms: int = 0) -> None:
         self.coordinator.now_ms += ms

@@ -182,13 +182,26 @@ def test_cooperative_hands_out_nothing_that_another_still_has(seed, racks):
     assert {member: {*mine} for member, mine in third.items()} == {member: {*mine} for member, mine in found.items()}
 
 
-@pytest.mark.parametrize("kind", STICKY)
-def test_the_newest_generation_has_a_partition_that_two_claim(kind):
-    cluster = make_cluster(random.Random(1), {"t": 2})
+@each_row("kind", STICKY)
+@each_row(
+    ("generations", "expected"),
+    [
+        ((4, 4, 5), {"a": "14", "b": "25", "c": "03"}),
+        ((5, 5, 4), {"a": "10", "b": "24", "c": "35"}),
+        ((5, 4, 4), {"a": "01", "b": "24", "c": "35"}),
+    ],
+)
+def test_the_newest_generation_has_a_partition_that_several_claim(kind, generations, expected):
+    """If it is that of two, none of them has it, and a cooperative assignor leaves it out at first."""
     wants = MemberSubscription(("t",))
-    both = (TopicPartition("t", 0), TopicPartition("t", 1))
-    found = kind().assign(cluster, {"a": joining(kind, wants, both, 4), "b": joining(kind, wants, both[:1], 5)})
-    assert partitions_by_member(found) == {"a": both[1:], "b": both[:1]}
+    tps = [TopicPartition("t", i) for i in range(6)]
+    claims = {"a": (tps[0], tps[1], tps[0]), "b": (tps[0], tps[2]), "c": (tps[0], tps[3])}
+    group = {name: joining(kind, wants, claims[name], generation) for name, generation in zip(claims, generations, strict=True)}
+    found = partitions_by_member(kind().assign(make_cluster(random.Random(1), {"t": 6}), group))
+    left_out = "0" if kind is CooperativeStickyAssignor and generations == (5, 5, 4) else ""
+    assert {name: "".join(str(tp.partition) for tp in mine) for name, mine in found.items()} == {
+        name: mine.replace(left_out, "") for name, mine in expected.items()
+    }
 
 
 @each_row("kind", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
@@ -216,15 +229,15 @@ def test_a_topic_with_holes_in_its_numbering_is_known_by_its_numbers(kind):
     cluster = ClusterSnapshot({0: Node(0, "h", 1)}, topics=topics)
     wants = MemberSubscription(("a", "b"))
     had = {
-        "x": [TopicPartition("a", 7), TopicPartition("a", 1), TopicPartition("b", -1), TopicPartition("b", 1), TopicPartition("c", 0)],
-        "y": [TopicPartition("a", 2), TopicPartition("a", 0), TopicPartition("b", 2), TopicPartition("a", -1)],
+        "x": [*(TopicPartition(*pair) for pair in (("a", 1), ("b", -1), ("a", 0), ("b", 1), ("a", 7), ("c", 0)))],
+        "y": [TopicPartition("b", 2), TopicPartition("a", -1), TopicPartition("a", 2)],
     }
     found = partitions_by_member(kind().assign(cluster, {member: joining(kind, wants, mine, 1) for member, mine in had.items()}))
-    assert {*found["x"]} >= {TopicPartition("a", 7), TopicPartition("b", 1)}
-    assert {*found["y"]} >= {TopicPartition("a", 2), TopicPartition("a", 0)}
-    assert sorted(tp for mine in found.values() for tp in mine) == sorted(
-        [*(TopicPartition("a", i) for i in numbers), TopicPartition("b", 0), TopicPartition("b", 1)]
-    )
+    assert {member: {*mine} for member, mine in found.items()} == {
+        "x": {("a", 0), ("a", 7), ("b", 1)},
+        "y": {("a", 2), ("a", 3), ("b", 0)},
+    }
+    assert sum(map(len, found.values())) == 6
 
 
 def test_of_two_in_one_generation_neither_has_it_and_both_give_it_up():
@@ -283,6 +296,56 @@ def test_round_robin_asks_each_member_in_turn(seed, alike):
         expected[next(member for member in turn if partition.topic in group.subscriptions[member].topics)].append(partition)
     found = partitions_by_member(RoundRobinAssignor().assign(group.cluster, group.subscriptions))
     assert found == {member: tuple(mine) for member, mine in expected.items()}
+
+
+by_racks = Reached("topics alike", "a topic alone", "a member without a rack", "racks do not matter")
+
+
+@by_racks.by
+@given(seeds)
+def test_range_looks_at_racks_as_kafkas_does(seed):
+    """Where racks matter: topics alike number by number, another topic member by member; then runs of what is left."""
+    group = make_group(random.Random(seed), members=6, topics=4, partitions=6, racks=True)
+    wants, racks = group.subscriptions, group.racks
+    order = sorted(wants, key=lambda m: ((i := wants[m].group_instance_id) is None, i or "", m))
+    topics = {tp.topic: [p for p in group.partitions if p.topic == tp.topic] for tp in group.partitions}
+    takers = {topic: [m for m in order if topic in wants[m].topics] for topic in topics}
+    mine: dict[tuple[str, str], list[TopicPartition]] = {(topic, m): [] for topic in topics for m in order}
+
+    def matters(topic: str) -> bool:
+        of_topic = [racks(tp) for tp in topics[topic]]
+        everywhere = frozenset().union(*of_topic)
+        return bool({wants[m].rack_id for m in takers[topic]} & everywhere) and any(found != everywhere for found in of_topic)
+
+    def give(topic: str, member: str, chosen: list[TopicPartition]) -> bool:
+        share, extra = divmod(len(topics[topic]), len(takers[topic]))
+        extra -= sum(len(mine[topic, m]) > share for m in takers[topic])
+        room = max(0, share + (extra > 0) - len(mine[topic, member]))
+        mine[topic, member] += [tp for tp in chosen if not any(tp in mine[topic, m] for m in order)][:room]
+        return room > 0
+
+    def near(member: str, tp: TopicPartition) -> bool:
+        return wants[member].rack_id is None or wants[member].rack_id in racks(tp)
+
+    alike: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    for topic in topics:
+        alike.setdefault((tuple(takers[topic]), len(topics[topic])), []).append(topic)
+    by_racks("racks do not matter", not any(map(matters, topics)))
+    for (members, count), those in alike.items() if any(map(matters, topics)) else ():
+        by_racks("topics alike" if len(those) > 1 else "a topic alone")
+        by_racks("a member without a rack", any(wants[m].rack_id is None for m in members))
+        if len(those) > 1:
+            for at in range(count):
+                can = (m for m in members if all(near(m, topics[topic][at]) for topic in those))
+                any(all(give(topic, m, [topics[topic][at]]) for topic in those) for m in can)
+        elif matters(those[0]):
+            for m in members:
+                give(those[0], m, [tp for tp in topics[those[0]] if near(m, tp)])
+    for topic in topics:
+        for m in takers[topic]:
+            give(topic, m, topics[topic])
+    found = partitions_by_member(RangeAssignor().assign(group.cluster, wants))
+    assert found == {m: tuple(sorted(tp for topic in topics for tp in mine[topic, m])) for m in order}
 
 
 names = st.sampled_from("abc")

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_model import TOPICS, VERSIONS, Member
+from group_model import TOPICS, VERSIONS, EverythingCooperative, Member, Reply
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.consumer.group.assignor import MemberAssignment, decode_subscription
-from kafkacore.consumer.group.classic import Phase
+from kafkacore.consumer.group.assignor import (
+    MemberAssignment,
+    MemberSubscription,
+    PartitionAssignor,
+    RebalanceProtocol,
+    decode_subscription,
+)
+from kafkacore.consumer.group.classic import ClassicMembership, Phase
 from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import TopicPartition
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
@@ -132,19 +139,100 @@ def test_a_join_that_is_refused_is_sent_again_after_longer_and_longer_waits() ->
     assert waits_ms == [100, 200, 400, 800, 1_000] * 2
 
 
-def test_a_heartbeat_that_failed_is_sent_again_after_a_back_off() -> None:
+@each_row("code", [None, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.GROUP_AUTHORIZATION_FAILED])
+def test_a_heartbeat_that_failed_is_sent_again_after_a_back_off(code: int | None) -> None:
+    """None: its connection was lost. Only what no waiting ends is raised."""
     member = in_group()
     until_sent(member, BEATS)
-    member.answer(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    member.answer(code, lost=code is None)
     assert member.engine.next_wake_ms(member.now_ms) == 0, "the back-off begins with the next step"
-    member.step()
+    member.poll()
+    assert [each.code for each in member.failures] == [code] * (code == Code.GROUP_AUTHORIZATION_FAILED)
     assert not member.client.flying and member.engine.next_wake_ms(member.now_ms) == 100
     member.now_ms += 99
     member.step()
     assert not member.client.flying
     member.now_ms += 1
-    member.step()
-    assert [flying.api for flying in member.client.flying] == [BEATS]
+    sent_ms = member.now_ms
+    until_sent(member, BEATS)  # at once, with a lost connection behind the question for the coordinator
+    member.answer()
+    assert member.stable and member.engine.last_heartbeat_ms == sent_ms
+
+
+@pytest.mark.parametrize("api", [JOINS, SYNCS])
+def test_a_request_that_no_version_can_carry_is_raised_and_tried_again(api: type) -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    until_sent(member, api)
+    error = errors.UnsupportedVersion("too old")
+    flying = member.client.flying.popleft()
+    flying.callback(Reply(flying, None, error, -1, False))
+    member.poll()
+    assert (member.failures, member.engine.failed_rebalances) == ([error], 1)
+    assert member.engine.next_wake_ms(member.now_ms) == 100
+    member.run()
+
+
+def test_a_leader_waits_for_one_answer_about_topics_that_are_not_known() -> None:
+    member = Member()
+    member.engine.subscribe(frozenset({"a", "x"}))
+    for _ in range(2):
+        syncs = len(sent(member, SYNCS))
+        member.run(lambda: member.engine.phase is Phase.ASSIGNING)
+        for _ in range(3):
+            member.poll()
+            assert member.engine.phase is Phase.ASSIGNING
+            assert member.engine.next_wake_ms(member.now_ms) != 0
+        old = member.model.snapshot
+        member.model.snapshot = ClusterSnapshot(old.nodes, topics=old.topics)
+        member.run(lambda: member.engine.phase is Phase.STABLE)
+        assert (len(sent(member, SYNCS)), member.assignment) == (syncs + 1, all_of("a"))
+        member.engine.rejoin("a test")
+
+
+def with_two_assignors(member: Member, *others: PartitionAssignor) -> ClassicMembership:
+    assignors = [member.assignor, *others]
+    return ClassicMembership(member.link, member.settings, assignors, lambda: member.model.snapshot, lambda topics: None)
+
+
+def test_all_assignors_are_offered_and_the_one_that_the_group_agrees_on_is_used() -> None:
+    member = Member(rack="r")
+    member.engine = with_two_assignors(member, EverythingCooperative())
+    assert member.engine.protocol_name is None
+    member.engine.subscribe(A)
+    names = ["everything", "everything-cooperative"]
+    for name in names:
+        member.model.bend = lambda _, reply, name=name: reply._replace(protocol_name=name) if isinstance(reply, JOINS.RESPONSE) else None
+        member.model.strict = False
+        member.engine.rejoin("a test" * 50)
+        member.run(lambda: member.engine.phase is Phase.STABLE)
+        join = sent(member, JOINS)[-1]
+        assert [each.name for each in join.protocols] == names
+        wanted = {decode_subscription(each.metadata) for each in join.protocols}
+        assert wanted == {MemberSubscription(("a",), generation_id=names.index(name) or -1, rack_id="r")}
+        assert (sent(member, SYNCS)[-1].protocol_name, member.engine.protocol_name) == (name, name)
+    assert len(join.reason) == 255
+
+
+def test_assignors_that_share_no_protocol_are_refused() -> None:
+    class OnlyCooperative(EverythingCooperative):
+        supported_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+    with pytest.raises(errors.ConfigError, match=r"no rebalance protocol: everything \(eager\), everything-cooperative \(cooperative\)$"):
+        with_two_assignors(Member(), OnlyCooperative())
+
+
+def test_who_left_and_subscribes_again_joins_once() -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    member.engine.hold()
+    joins = len(sent(member, JOINS))
+    member.engine.leave(member.now_ms, "closed")
+    member.assignment = frozenset()
+    member.engine.subscribe(A)
+    beats = len(sent(member, BEATS))
+    member.run(lambda: len(sent(member, BEATS)) > beats)
+    assert [m.member_id for m in sent(member, JOINS)[joins:]] == ["", "m2"]
 
 
 def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +216,8 @@ def test_all_commits_and_questions_end_where_the_coordinator_cannot_be_had() -> 
     rig.coordinator.failure = refusal  # type: ignore[assignment]
     rig.step()
     assert [each.error for each in (*commits, *queries)] == [refusal] * 4
+    assert rig.commits.idle and rig.coordinator.failure is None
+    assert rig.commits.next_wake_ms(rig.coordinator.now_ms) is None
 
 
 @each_row("asks", [False, True], ids=["a commit", "a question"])
@@ -245,7 +248,7 @@ def test_what_failed_is_asked_again_after_longer_and_longer_waits(asks: bool) ->
     coordinator.answer()
     assert asked.done and asked.error is None
     assert commits.next_wake_ms(coordinator.now_ms) is None
-    assert (commits.latency_ms.count, rig.taken) == ((0, {}) if asks else (1, {A: 1}))
+    assert (commits.latency_ms.total, rig.taken) == ((0, {}) if asks else (1, {A: 1}))
 
 
 def test_a_refusal_says_where_it_comes_from_and_what_it_is_of() -> None:
@@ -302,3 +305,106 @@ def test_a_question_says_what_its_version_can(names_member: bool, version: int) 
     if version >= 8:
         who = [(request.groups[0].member_id, request.groups[0].member_epoch) for request in requests]
         assert who == [("m", 1) if names_member and version >= 9 else (None, -1), (None, -1)]
+
+
+def test_what_is_known_before_it_is_sent() -> None:
+    rig = CommitsRig()
+    commit = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
+    found = (commit.done, commit.error, commit.last, commit.refused, commit.unseen, commit.snapshot)
+    assert found == (False, None, False, {}, [], None)
+    assert (commit.sent_ms, commit.asked_metadata, commit.looks, commit.tries) == (-1, -1, 0, 0)
+    assert commit.asked_as == rig.member and not rig.commits.idle
+    query = rig.commits.fetch([A])
+    assert (query.results, query.topic_ids, query.error, query.last_error) == ({}, {}, None, None)
+    assert (query.waiting, query.tries, query.failed, query.retry_at_ms) == ({A}, 0, False, 0)
+    rig.step()
+    assert (commit.sent_ms, commit.asked_metadata) == (rig.coordinator.now_ms, -1)
+    assert rig.commits.commit({}, retried=True).done and rig.commits.fetch([]).done
+
+
+def test_generation_0_is_one_as_all_others() -> None:
+    rig = CommitsRig()
+    rig.member = ConsumerGroupMetadata("g", 0, "m")
+    rig.coordinator.away = True
+    kept, given_up = (rig.commits.commit({tp: OffsetAndMetadata(1)}, retried=False) for tp in (A, B))
+    rig.step()
+    rig.member = ConsumerGroupMetadata("g", 0, "n")
+    rig.assigned.discard(B)
+    rig.coordinator.away = False
+    rig.step()
+    assert [(r.member_id, r.topics[0].partitions[0].partition_index) for r in rig.sent()] == [("n", 0)]
+    assert isinstance(given_up.error, errors.CommitFailed) and not kept.done
+
+
+AGAIN = "tried again"
+OUTCOMES: dict[int, tuple[object, object, object]] = {
+    Code.COORDINATOR_LOAD_IN_PROGRESS: (AGAIN, errors.CoordinatorLoadInProgress, AGAIN),
+    Code.NOT_COORDINATOR: (AGAIN, errors.NotCoordinator, AGAIN),
+    Code.UNSTABLE_OFFSET_COMMIT: (AGAIN, errors.UnstableOffsetCommit, AGAIN),
+    Code.STALE_MEMBER_EPOCH: (AGAIN, errors.StaleMemberEpoch, AGAIN),
+    Code.REBALANCE_IN_PROGRESS: (errors.RebalanceInProgress, errors.RebalanceInProgress, AGAIN),
+    Code.UNKNOWN_MEMBER_ID: (errors.CommitFailed,) * 3,
+    Code.ILLEGAL_GENERATION: (errors.CommitFailed,) * 3,
+    Code.FENCED_MEMBER_EPOCH: (errors.CommitFailed,) * 3,
+    Code.FENCED_INSTANCE_ID: (errors.FencedInstanceId,) * 3,
+    Code.OFFSET_METADATA_TOO_LARGE: (errors.OffsetMetadataTooLarge,) * 3,
+    Code.TOPIC_AUTHORIZATION_FAILED: (errors.TopicAuthorization,) * 3,
+}
+"""By the code of the answer: what becomes of a commit, of commit_async, and of the last commit of a member that leaves."""
+OF_MEMBER = {
+    code for code in OUTCOMES if errors.for_code(code) in (errors.FencedInstanceId, errors.RebalanceInProgress, errors.StaleMemberEpoch)
+}
+
+
+@each_row("goes_on", [False, True])
+@each_row("code", OUTCOMES)
+def test_what_becomes_of_a_commit_that_is_refused(code: int, goes_on: bool) -> None:
+    """`goes_on`: the member's next generation may commit: that it was refused is what a rebalance does."""
+    heard = code in OF_MEMBER or errors.CommitFailed in OUTCOMES[code]
+    outcomes = OUTCOMES[Code.REBALANCE_IN_PROGRESS] if heard and goes_on else OUTCOMES[code]
+    for outcome, options in zip(outcomes, ({"retried": True}, {"retried": False}, {"retried": True, "last": True}), strict=True):
+        rig = CommitsRig()
+        rig.goes_on = goes_on
+        commit = rig.commits.commit({A: OffsetAndMetadata(1), C: OffsetAndMetadata(1)}, **options)
+        rig.step()
+        rig.coordinator.bend = refused_with(code)
+        rig.coordinator.answer()
+        rig.coordinator.bend = None
+        assert {each.code for each in rig.refused} == ({code} if heard else set())
+        assert rig.commits.idle == commit.done == (outcome is not AGAIN)
+        error = commit.error
+        assert error is not None and (outcome is AGAIN or type(error) is outcome)
+        if type(error) in (errors.CommitFailed, errors.RebalanceInProgress) and commit.done:
+            (error,) = error.attempts
+        assert (error.code, error.topic, error.partition) == (code, "t", 0)
+        assert ("refused for 2 topics, also for: u" in str(error)) == (code == Code.TOPIC_AUTHORIZATION_FAILED)
+        rig.step()
+        rig.step(100)
+        assert len(rig.sent()) == (outcome is AGAIN)
+
+
+def test_what_no_version_can_carry_is_not_tried_again() -> None:
+    rig = CommitsRig()
+    commits, error = rig.commits, errors.UsageError("no form on the wire")
+    for asked in (commits.commit({A: OffsetAndMetadata(1)}, retried=True), commits.fetch([A])):
+        rig.step()
+        rig.coordinator.flying.popleft()[3](SimpleNamespace(response=None, error=error))
+        assert asked.done and asked.error is error
+    assert rig.commits.next_wake_ms(rig.coordinator.now_ms) is None
+
+
+def test_what_is_not_waited_for_is_not_sent_and_its_answer_says_nothing() -> None:
+    rig = CommitsRig()
+    rig.commits.notes_all = True
+    first, second = (rig.commits.commit({tp: OffsetAndMetadata(1)}, retried=True) for tp in (A, B))
+    queries = [rig.commits.fetch([tp]) for tp in (A, C)]
+    rig.step()
+    assert len(rig.coordinator.flying) == 3
+    rig.commits.give_up(second)
+    rig.commits.forget(queries[0])
+    for _ in range(3):
+        rig.coordinator.answer()
+    assert [query.results for query in queries] == [{}, {C: None}]
+    rig.step()
+    assert not rig.coordinator.flying and rig.commits.idle
+    assert [*rig.commits.answered] == [first]

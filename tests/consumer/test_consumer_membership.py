@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from heartbeat_model import BACKOFF_MS, INTERVAL_MS, MAX_POLL_MS, Client, Coordinator
+from heartbeat_model import BACKOFF_MS, INTERVAL_MS, MAX_POLL_MS, WAITS_MS, Client, Coordinator
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore import errors
-from kafkacore.consumer.group.modern import Phase
+from kafkacore import protocol as p
+from kafkacore.consumer.group.membership import GroupSettings
+from kafkacore.consumer.group.modern import ConsumerMembership, Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
 from tests.kit.reached import Reached
@@ -468,6 +471,86 @@ def test_a_broker_without_kip_848_is_named():
     assert client.engine.failure.api == "ConsumerGroupHeartbeat"
 
 
+def test_a_request_that_no_version_can_carry_is_raised():
+    client = Client(Coordinator(t=2), "t")
+    error = errors.UsageError("no form on the wire")
+    client.step()
+    client.link.sent.popleft()[1](SimpleNamespace(response=None, error=error))
+    assert client.engine.failure is error
+    client.step()
+    assert client.engine.next_wake_ms(client.now_ms) == BACKOFF_MS
+    settled(client)
+
+
+def test_what_the_application_asks_for_is_sent_once_and_who_never_polled_is_not_waited_for_longer():
+    coordinator = Coordinator(t=1)
+    client = Client(coordinator, "t")
+    engine = ConsumerMembership(
+        client.link,  # type: ignore[arg-type]
+        GroupSettings("g", **WAITS_MS),
+        "uniform",
+        lambda: client.known,
+        lambda topic_ids: None,
+    )
+    assert engine.next_wake_ms(0) is None
+    engine.subscribe(frozenset("t"))
+    for now_ms in (5_000, 5_000 + MAX_POLL_MS - 1):
+        engine.step(now_ms)
+        client.exchange()
+        assert not engine.breached
+    assert [seen.server_assignor for seen in coordinator.seen] == ["uniform", None]
+    assert len({seen.member_id for seen in coordinator.seen}) == 1 and len(coordinator.seen[0].member_id) == 22
+    engine.step(5_000 + MAX_POLL_MS)
+    assert engine.breached
+
+
+@each_row(("interval_ms", "waits_ms"), [(0, 5_000), (1, BACKOFF_MS), (200, 200), (10**9, MAX_POLL_MS)])
+def test_who_is_not_taken_in_yet_joins_again_at_the_interval_of_the_coordinator(interval_ms, waits_ms):
+    coordinator = Coordinator(t=1)
+    client = Client(coordinator, "t")
+    taken_in = coordinator.answer
+    coordinator.answer = lambda *_: p.ConsumerGroupHeartbeatResponse(  # type: ignore[method-assign]
+        member_id="m", member_epoch=0, heartbeat_interval_ms=interval_ms
+    )
+    client.round()
+    client.engine.polled(client.now_ms + 1)
+    assert client.engine.next_wake_ms(client.now_ms) == waits_ms
+    assert not client.engine.joined
+    coordinator.answer = taken_in  # type: ignore[method-assign]
+    client.now_ms += waits_ms
+    settled(client)
+
+
+@each_row(
+    ("topics", "topic", "said"),
+    [
+        ("t", "t", "member m"),
+        ("ut", None, ": one of the topics t, u"),
+        ("kjihgfedcba", None, ": one of the topics a, b, c, d, e, f, g, h, i, j, ..."),
+    ],
+)
+def test_a_broker_that_does_not_say_which_topic_may_not_be_read(topics, topic, said):
+    client = Client(Coordinator(**dict.fromkeys(topics, 1)), *topics)
+    client.coordinator.answer = lambda *_: p.ConsumerGroupHeartbeatResponse(  # type: ignore[method-assign]
+        error_code=Code.TOPIC_AUTHORIZATION_FAILED
+    )
+    client.round()
+    assert client.engine.failure is not None and client.engine.failure.topic == topic
+    assert client.engine.failure.message.endswith(said)
+
+
+def test_who_has_asked_for_names_ten_times_asks_for_the_whole_assignment():
+    coordinator = Coordinator(t=1, u=1)
+    client = Client(coordinator, "t", "u")
+    client.known = coordinator.snapshot("t")
+    client.round()
+    sent = len(coordinator.seen)
+    while all(seen.rebalance_timeout_ms == -1 for seen in coordinator.seen[sent:]):
+        client.now_ms += client.engine.next_wake_ms(client.now_ms) or 0
+        client.round()
+    assert client.asked_names == 10
+
+
 @pytest.mark.parametrize(("code", "why"), [(Code.UNSUPPORTED_VERSION, "no KIP-848"), (Code.GROUP_ID_NOT_FOUND, "classic one that cannot")])
 def test_a_group_that_cannot_be_joined_this_way_says_why(code, why):
     coordinator = Coordinator(t=2)
@@ -537,6 +620,7 @@ def test_an_instance_id_in_use_is_raised_until_it_is_released():
         second.round()
         second.now_ms += BACKOFF_MS
     assert isinstance(second.engine.failure, errors.UnreleasedInstanceId)
+    assert second.engine.fenced is second.engine.failure
     first.engine.leave(first.now_ms, "closed")
     first.exchange()
     settled(second)
@@ -585,6 +669,7 @@ def test_a_leave_that_failed_is_sent_again_after_a_back_off(code: Code | None):
     else:
         coordinator.refuse.append(code)
         client.exchange()
+    assert client.engine.next_wake_ms(client.now_ms) == 0, "the back-off begins with the next step"
     client.step()
     assert client.engine.leaving
     assert not client.link.sent and client.engine.next_wake_ms(client.now_ms) == BACKOFF_MS

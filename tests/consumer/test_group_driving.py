@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,11 +19,16 @@ from refused_commits import refuse_commits
 from kafkacore import errors
 from kafkacore.clock import JumpingClock, ManualClock
 from kafkacore.config import ConsumerConfig
+from kafkacore.consumer.at_exit import EXIT_MAX_S
+from kafkacore.consumer.group.background import BackgroundThread
+from kafkacore.consumer.group.commits import Commit
 from kafkacore.consumer.group.listener import RebalanceListener as Listener
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.group.membership import Change
+from kafkacore.consumer.group.topic_ids import OffsetIds
 from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -36,6 +42,7 @@ from tests.kit.waiting import GUARD_S
 
 PARTITIONS = 3
 RECORDS = 300
+EXIT_MS = round(EXIT_MAX_S * 1000)
 
 
 @pytest.fixture
@@ -219,7 +226,7 @@ class Scripted:
         self.change: Change | None = None
         self.done: list[Change] = []
         self.joined = True
-        self.failure = self.fenced = None
+        self.failure = self.fenced = self.phase = None
         self.breached = self.leaving = False
         self.heartbeats = self.rebalances = self.failed_rebalances = 0
         self.metadata = ConsumerGroupMetadata("g", 3, "m")
@@ -238,11 +245,16 @@ class Scripted:
         if self.change is change:
             self.change = None
 
+    def hold(self) -> None: ...
+
+    def leave(self, now_ms: int, reason: str) -> None:
+        self.left = now_ms, reason
+
 
 class Carrying:
     """A GroupMember without a network."""
 
-    def __init__(self, listener: Listener, begun: int | None = None, **settings: Any) -> None:
+    def __init__(self, listener: Listener, begun: int | None = None, on_commit: Any = None, **settings: Any) -> None:
         config = ConsumerConfig.from_user(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
         self.clock = ManualClock()
         self.driver = CallerDriver(config, "test", exclusive=True, clock=self.clock)
@@ -256,8 +268,84 @@ class Carrying:
             membership=lambda link, settings: self.engine,
             assigned=lambda: None,
             reached=lambda state: begun,
+            on_commit=on_commit,
         )
         self.member.listener = listener
+
+
+class Collected:
+    """A consumer that is collected at once, and a driver whose network only waits.
+
+    Args:
+        wakes_ms: what its membership says each time; it has left afterwards, unless the last one is None.
+    """
+
+    def __init__(self, *wakes_ms: int | None, gets_turn: bool = True) -> None:
+        self.wakes_ms, self.waits_ms, self.steps_ms = list(wakes_ms), list[int](), list[int]()
+        self.broken, self.ends, self.anew = list[bool](), list[str](), list[object]()
+        self.clock, self.reason, self.gets_turn, self.leaving = ManualClock(), "", gets_turn, False
+        self.left, self.closed, self.calls = None, False, itertools.count()
+        self.client = SimpleNamespace(wakeup=lambda: None)
+        consumer = Scripted()
+        self.thread = BackgroundThread(self, consumer, self, "a test")  # type: ignore[arg-type]
+        assert self.thread.closed
+        del consumer
+        self.thread.join(GUARD_S)
+
+    @property
+    def entries(self) -> int:
+        """The caller is back each time that the thread looks."""
+        return next(self.calls)
+
+    def take_over(self) -> bool:
+        self.client = SimpleNamespace(poll=lambda wait_ms, now_ms: self.waits_ms.append(wait_ms) or self.clock.advance(wait_ms))
+        return self.gets_turn
+
+    def leave(self, now_ms: int, reason: str) -> None:
+        self.leaving, self.reason = True, reason
+
+    def step(self, now_ms: int) -> None:
+        assert not self.thread.closed
+        self.steps_ms.append(now_ms)
+        if not self.wakes_ms:
+            raise OSError("a test")
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        wake_ms = self.wakes_ms.pop(0)
+        self.leaving = wake_ms is None or bool(self.wakes_ms) or wake_ms > 9
+        return wake_ms
+
+    def start_anew(self, client: object) -> None:
+        self.anew.append(client)
+
+    def give_back(self, *, broken: bool) -> None:
+        self.broken.append(broken)
+
+    def close(self) -> None:
+        self.ends.append("closed")
+
+
+@each_row(
+    ("wakes_ms", "waits_ms", "steps_ms"),
+    [
+        ((9,), [9], [0]),
+        ((-1, 9), [0, 9], [0, 0]),
+        ((5, None), [5, EXIT_MS - 5], [0, 5]),
+        ((EXIT_MS + 1,), [EXIT_MS], [0]),
+        ((20,), [20], [0, 20]),
+    ],
+)
+def test_the_member_of_a_collected_consumer_leaves_within_its_time(wakes_ms: Any, waits_ms: Any, steps_ms: Any) -> None:
+    """The last one fails at its second step."""
+    gone = Collected(*wakes_ms)
+    assert (gone.waits_ms, gone.steps_ms, gone.anew, gone.ends) == (waits_ms, steps_ms, [gone.client], ["closed"])
+    assert gone.broken == [wakes_ms == (20,)]
+    assert gone.thread.closed and gone.reason.startswith("the consumer was not closed")
+
+
+def test_who_does_not_get_its_turn_to_leave_only_closes() -> None:
+    gone = Collected(gets_turn=False)
+    assert (gone.reason, gone.broken, gone.ends) == ("", [], ["closed"])
 
 
 ONE, TWO, THREE = (TopicPartition("t", i) for i in range(3))
@@ -373,6 +461,63 @@ def test_what_is_committed_names_the_epoch_of_the_record_before() -> None:
         THREE: OffsetAndMetadata(11, leader_epoch=1),
     }
     carrying.driver.close()
+
+
+def test_of_a_topic_that_was_created_again_nothing_is_processed() -> None:
+    carrying = Carrying(Listener())
+    carrying.subscription.set_assignment([ONE, other := TopicPartition("u", 0)])
+    topics = {name: TopicInfo(name, name.encode() * 16, [PartitionInfo(0, 1, 0)]) for name in "tu"}
+    carrying.driver.metadata.snapshot = ClusterSnapshot(topics=topics)
+    for tp in (ONE, other):
+        carrying.subscription.seek(tp, 20)
+        carrying.subscription.state_of(tp).topic_id = b"u" * 16
+    assert carrying.member.processed() == {other: OffsetAndMetadata(20)}
+    carrying.driver.close()
+
+
+@pytest.mark.parametrize("call", ["enter_poll", "poll_on"])
+def test_a_poll_calls_back_first_and_raises_what_was_refused_once(call: str) -> None:
+    called: list[object] = []
+    carrying = Carrying(Heard(), on_commit=called.append)
+    member, engine, poll = carrying.member, carrying.engine, getattr(carrying.member, call)
+    offsets = {ONE: OffsetAndMetadata(1)}
+    for at, error in enumerate((None, errors.RequestTimedOut("no"))):
+        ended = Commit(offsets, lambda *given: called.append(given), retried=False, asked_as=engine.metadata, topic_ids=OffsetIds([]))
+        ended.error = error
+        member.commits.answered.append(ended)
+        engine.failure = member.link.failure = errors.GroupAuthorization(str(at))
+        with pytest.raises(errors.GroupAuthorization, match=str(at)):
+            poll(0)
+        assert engine.failure is member.link.failure is None
+        poll(0)
+        assert called == [*[offsets][at:], (offsets, error)]
+        called.clear()
+    member.silence()
+    member.commits.answered.append(ended)
+    poll(0)
+    assert called == [] and not member.commits.answered
+    carrying.driver.close()
+
+
+def test_what_a_listener_raises_comes_when_the_member_has_left() -> None:
+    heard: list[object] = []
+
+    class Broken(Listener):
+        def on_partitions_revoked(self, partitions: Any) -> None:
+            heard.append(partitions)
+            with pytest.raises(errors.IllegalStateError, match="poll inside on_partitions_"):
+                carrying.member.enter_poll(0)
+            raise ValueError("a bug")
+
+    for is_member in (True, False):  # a listener that does not tell them apart hears of lost partitions as of revoked ones
+        for reason in ("a test", "the consumer is closed"):
+            carrying = Carrying(Broken(), enable_auto_commit=False)
+            carrying.engine.joined = is_member
+            carrying.subscription.set_assignment([TWO, ONE])
+            with pytest.raises(ValueError, match="a bug"):
+                carrying.member.leave(reason, 5) if reason == "a test" else carrying.member.close(5)
+            assert (heard.pop(), carrying.engine.left) == ([ONE, TWO], (0, reason))
+            carrying.driver.close()
 
 
 PARTS = [TopicPartition("t", i) for i in range(4)]

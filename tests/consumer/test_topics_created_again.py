@@ -150,6 +150,23 @@ def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[
     assert rig.coordinator.kept.keys() == {C}
 
 
+@each_row(
+    ("retried", "now", "why"),
+    [(True, NEW, "created again"), (False, NEW, "created again"), (False, b"", "no such topic"), (True, b"", None)],
+)
+def test_a_topic_that_went_while_its_commit_was_under_way(retried: bool, now: bytes, why: str | None) -> None:
+    """Newer metadata are here already: only of a topic that they do not have, and that may come, are others waited for."""
+    rig = IdsRig()
+    commit = rig.commit(A, C, retried=retried)
+    rig.commits.step(rig.coordinator.now_ms)
+    rig.show(t=now, u=OTHER)
+    rig.coordinator.ids["t"] = NEW
+    rig.coordinator.answer()
+    assert (rig.metadata.times, rig.coordinator.kept.keys()) == (why is None, {C})
+    assert (commit.done, why is not None and why in str(commit.error)) == (why is not None,) * 2
+    assert rig.taken == ({C: 5} if why else {})
+
+
 def test_a_commit_that_is_not_tried_again_fails_at_once_and_asks_for_metadata() -> None:
     rig = IdsRig()
     rig.coordinator.ids.pop("t")

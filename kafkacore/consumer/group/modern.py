@@ -321,9 +321,7 @@ class ConsumerMembership:
     def _forget_epoch(self) -> None:
         """This member is not in the group any more: its partitions may be another member's."""
         self._epoch = JOIN_EPOCH
-        self._target = self._seen_snapshot = self._reported = None
         self._full = True
-        self._unknown = frozenset()
         self._owned_ids = self._change_ids = {}
         self._asked = None
         self.change = None
