@@ -77,7 +77,8 @@ ROOMS = {
     "legacy": room("legacy/*.py", "legacy/test_*.py"),
     "log": room(
         "broker/log/*.py",
-        "broker/test_log*.py broker/test_compaction.py broker/test_validate.py broker/test_storage_faults.py broker/test_old_kafka.py",
+        "broker/test_log*.py broker/test_compaction.py broker/test_validate.py broker/test_plain_batches.py broker/test_storage_faults.py"
+        " broker/test_old_kafka.py",
     ),
     "metrics": room("metrics/*.py", "test_metrics_exporters.py"),
     "protocol": room("protocol/*.py", "protocol/test_*.py security/test_secrets_shown.py"),

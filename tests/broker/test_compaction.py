@@ -480,6 +480,8 @@ def test_segments_become_one_and_survive_restart_and_crash(tmp_path):
     expected = keyed_content(log)
     names = os.listdir(tmp_path / "t-0")
     assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+    first = log.segments[0]
+    assert (first.written_ms, first.created_ms, first.path(".log").stat().st_mtime_ns) == (T0, T0, T0 * 1_000_000)
     disk.restart()
     assert disk.manager.compactor.cleaned_to[KEY] > 0
     assert keyed_content(disk.log(**COMPACT)) == expected

@@ -253,7 +253,8 @@ def test_a_follower_that_copies_all_at_once_has_the_leaders_segments_producers_a
     def seen(log):
         aborted = [(each.first_offset, each.last_offset) for segment in log.segments for each in segment.aborted]
         entries = {producer: entry.last_sequence for producer, entry in log.producers.entries.items()}
-        return [(segment.base_offset, segment.size) for segment in log.segments], log.epochs, aborted, entries, content(log)
+        segments = [(segment.base_offset, segment.size, segment.rolling_ms) for segment in log.segments]
+        return segments, log.epochs, aborted, entries, content(log)
 
     assert seen(follower) == seen(leader)
     assert [segment.base_offset for segment in leader.segments] == [0, 5, 9, 10, 11] and leader.epochs == [(0, 0), (1, 4), (2, 8)]
@@ -262,6 +263,13 @@ def test_a_follower_that_copies_all_at_once_has_the_leaders_segments_producers_a
     with pytest.raises(errors.OffsetOutOfRange) as refused:
         follower.append_replicated(data)
     assert refused.value.offset == 0
+    with pytest.raises(errors.OffsetOutOfRange, match="the batch at 15 lies before the log's end 18"):
+        follower.append_replicated(moved(12) + moved(15) + moved(15))
+    assert (follower.end_offset, [follower.segment_base(offset) for offset in (0, 4, 5, 17)], Log().segment_base(0)) == (
+        18,
+        [0, 0, 5, 12],
+        0,
+    )
     for upper_offset, last_sequence in ((4, 2), (9, 6), (11, 6)):  # within the second segment, and behind it
         leader.replay_producers(ProducerStates(), 0, upper_offset)
         assert leader.producers.entries[1].last_sequence == last_sequence, upper_offset

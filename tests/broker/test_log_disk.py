@@ -143,6 +143,81 @@ def test_an_entry_comes_with_the_first_batch_behind_the_interval_and_a_time_entr
     assert (index.offsets.tolist(), index.timestamps.tolist()) == ([3, 6, 9], [T0 + 9, T0 + 10])
 
 
+def test_a_finished_segment_is_as_new_as_its_time_index_says_or_without_one_as_its_batches(disk, monkeypatch):
+    log = disk.log(segment_bytes=600)
+    for nth in range(7):  # three in a segment, without an entry between them
+        append(log, [b"v" * 130], timestamps_ms=[T0 + nth])
+    path = log.segments[1].path(".timeindex")
+    disk.manager.close()
+    whole = path.read_bytes()
+    read, indexes = SparseIndex.read, []
+    monkeypatch.setattr(SparseIndex, "read", lambda base_offset, *rest: indexes.append(base_offset) or read(base_offset, *rest))
+    earlier, later = ((T0 + nth).to_bytes(8, "big") for nth in (3, 8))
+    rows = [
+        (whole, (T0 + 5, 5), []),
+        (earlier + bytes(4) + later + b"\0\0\0\7", (T0 + 8, 10), []),
+        (earlier + bytes(4), (T0 + 3, 3), []),
+        (whole[:-1], (T0 + 5, 5), [3]),
+        (b"", (T0 + 5, 5), [3]),
+        (earlier + bytes(16), (T0 + 5, 5), [3]),
+        (later[:7] + b"\xff" * 5, (T0 + 5, 5), [3]),
+        (bytes(12), (T0 + 5, 5), [3]),
+        (None, (T0 + 5, 5), []),
+    ]
+    for data, newest, asked in rows:
+        path.unlink(missing_ok=True)
+        if data is not None:
+            path.write_bytes(data)
+        disk.start()
+        log = disk.log(segment_bytes=600)
+        indexes.clear()
+        assert (log.segments[1].largest_timestamp(), [each for each in indexes if each == 3]) == (newest, asked), data
+        disk.manager.close(clean=False)
+        (disk.path / ".kafka_cleanshutdown").touch()
+    disk.start()
+
+
+def test_where_offsets_lie_in_a_segment_that_was_opened_and_goes_on(disk):
+    for _ in range(20):
+        append(disk.log(index_interval_bytes=400), [b"v" * 130])  # 200 bytes
+    disk.restart()
+    log = disk.log(index_interval_bytes=400)
+    for _ in range(5):
+        append(log, [b"v" * 130])
+    segment = log.segments[0]
+    assert segment.index.offsets.tolist() == [3, 6, 9, 12, 15, 18, 21, 24]
+    positions = (0, 601, 3_601, 4_000, 4_201, 4_800, 4_801)
+    assert [segment.offset_at(position) for position in positions] == [3, 6, 20, 20, 22, 24, None]
+    assert segment.position_of_last_entry() == 4_800
+    log.truncate_to(23)
+    assert (segment.size, segment.offset_at(4_201), segment.position_of_last_entry()) == (
+        4_600,
+        22 if segment.size > 4_400 else None,
+        4_400,
+    )
+    for _ in range(3):
+        append(log, [b"v" * 130])
+    assert segment.index.offsets.tolist() == [3, 6, 9, 12, 15, 18, 21, 24]
+    log.truncate_to(20)
+    assert (segment.index.offsets.tolist(), segment.offset_at(3_601), segment.position_of_last_entry()) == (
+        [3, 6, 9, 12, 15, 18],
+        None,
+        3_600,
+    )
+    append(log, [b"v" * 130])
+    append(log, [b"v" * 130])
+    assert segment.index.offsets.tolist() == [3, 6, 9, 12, 15, 18, 21]
+
+
+def test_a_segment_that_is_made_again_is_empty(disk):
+    append(disk.log(), producer_id=1, sequence=0)
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        (disk.path / "t-0" / f"{0:020}{suffix}").write_bytes(b"x")
+    made = disk_module.DiskSegment.create(disk.path / "t-0", 0, 400, T0)
+    assert [name for name in files(disk) if name.startswith("0")] == [f"{0:020}.log"]
+    assert (made.path(".log").stat().st_size, made.size, made.created_ms) == (0, 0, T0)
+
+
 def test_zeros_end_an_index_and_what_falls_breaks_it():
     made = SparseIndex(100)
     for nth in range(3):
@@ -352,7 +427,18 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
     assert offline == [("t", 0)]
     assert log.end_offset == 3
     assert log.segments[-1].path(".log").stat().st_size == log.size_bytes
-    for act in (lambda: append(log), lambda: log.read(0, MAX, 3, True), lambda: log.truncate_to(1)):
+    for act in (
+        lambda: append(log),
+        lambda: log.append_replicated(at(3)),
+        lambda: log.read(0, MAX, 3, True),
+        lambda: log.truncate_to(1),
+        lambda: log.truncate_fully_and_start_at(9),
+        lambda: log.roll(T0),
+        log.flush,
+        lambda: log.bytes_between(0, 3),
+        lambda: log.offset_for_timestamp(T0, 3),
+        lambda: log.max_timestamp(3),
+    ):
         with pytest.raises(errors.KafkaStorage, match="offline"):
             act()
     disk.restart()
@@ -512,6 +598,7 @@ def test_flush_messages_and_flush_ms(disk, monkeypatch):
     assert (later.recovery_point, synced) == (0, [])
     disk.advance(1)
     assert later.recovery_point == 3 and str(later.segments[0].path(".log")) in synced
+    assert later.segments[0].path(".index").exists()  # by then its files say all
     assert deleted.recovery_point == 0 and not [name for name in synced if "deleted" in name]
 
 
@@ -613,6 +700,87 @@ def test_checkpoints_that_can_be_read_and_others(tmp_path_factory, text, offsets
     assert (checkpoints.read_offsets(path), checkpoints.read_epochs(path)) == ({}, [])
     path.write_text(text)
     assert (checkpoints.read_offsets(path), checkpoints.read_epochs(path)) == (offsets, epochs)
+
+
+def test_what_can_not_be_undone_is_reported_and_a_bug_is_not_swallowed(tmp_path, monkeypatch, caplog):
+    disk = Disk(tmp_path / "a", tmp_path / "b")
+    logs = [disk.log(index=index) for index in range(2)]
+    for log in logs:
+        append(log)
+
+    def bug(*_):
+        raise ZeroDivisionError
+
+    def refuse(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for target, name, act in (
+        (os, "fsync", lambda: disk.manager.flush_later(logs[0], 3)),
+        (checkpoints, "write_offsets", lambda: disk.advance(5_000)),
+    ):
+        disk.advance(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, bug)
+            with pytest.raises(ZeroDivisionError):
+                act()
+    disk.manager.delete("t", 0)
+    with monkeypatch.context() as patched:
+        refuse_to_delete(patched, "t-0.")
+        disk.advance(60_000)
+    assert "could not be removed" in caplog.text and not disk.manager.failures()
+    usage = shutil.disk_usage(disk.path)
+    assert [each.total_bytes for each in disk.manager.dirs()] == [usage.total] * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: refuse() if path.name == "b" else usage)
+        described = [(each.failure, each.total_bytes, each.usable_bytes) for each in disk.manager.dirs()]
+    assert described == [(None, usage.total, usage.free), ("[Errno 5] Input/output error", -1, -1)]
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkacore.broker.log.manager.write_file", refuse)
+        disk.manager.close()
+    assert disk.manager.failures().count("Input/output error") == 2
+    assert not (disk.path / ".kafka_cleanshutdown").exists()
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(errors.KafkaStorage, match=r"no log directory can be used: .*a: .*b: "):
+        disk.start()
+
+
+def test_a_manager_that_starts_again_believes_nothing_of_its_last_run(disk):
+    properties = {"cluster.id": "test", "node.id": "1"}
+    append(disk.log())
+    append(disk.log())
+    path = disk.log().segments[0].path(".log")
+    disk.restart()
+    append(disk.log("late", flush_ms=500))
+    disk.manager.close(clean=False)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")  # power went
+    disk.manager.start(properties)
+    assert disk.log().end_offset == 3
+    disk.advance(500)
+    late = disk.log("late", flush_ms=500)
+    assert late.recovery_point == 0
+    append(late)
+    disk.advance(500)
+    assert late.recovery_point == 6
+
+
+def test_partitions_that_are_no_longer_of_this_broker_are_deleted(disk, caplog):
+    for topic, index in (("t", 0), ("t", 1), ("t", 10), ("u", 2)):
+        append(disk.log(topic, index))
+    disk.restart()
+    append(disk.log("t", 1))
+    (disk.path / "x-7").mkdir()  # says nothing of its topic
+    (disk.path / "t-5").write_text("no directory")
+    for name in ("t-x", "-3"):
+        shutil.copytree(disk.path / "t-0", disk.path / name)
+    asked = []
+    disk.manager.remove_strays(lambda topic_id, index: asked.append((topic_id, index)) or index == 0)
+    assert sorted(asked) == [(TOPIC_ID, 0), (TOPIC_ID, 2), (TOPIC_ID, 10)]
+    left = sorted(name for name in os.listdir(disk.path) if "-" in name and "checkpoint" not in name)
+    assert [name.partition(".")[0] for name in left] == ["-3", "t-0", "t-1", "t-10", "t-5", "t-x", "u-2", "x-7"]
+    assert [name.endswith("-delete") for name in left] == [name.startswith(("t-10", "u-2")) for name in left]
+    assert [disk.manager.high_watermark("t", index) for index in (0, 10)] == [3, 0]
+    disk.advance(60_000)
+    assert not [name for name in os.listdir(disk.path) if name.endswith("-delete")]
 
 
 def test_what_is_written_to_small_files_is_read_again(tmp_path):

@@ -11,6 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords as AioMemoryRecords
 from kafka import KafkaProducer as PythonProducer
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.record.memory_records import MemoryRecords
+from logs import topic_config
 
 from kafkacore import KafkaProducer
 from kafkacore import protocol as p
@@ -19,10 +20,19 @@ from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.log import messages
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import Code, UnsupportedCompressionType
+from kafkacore.errors import (
+    BrokerError,
+    Code,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
 from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import batch
 from tests.kit.inside import brokers_of
 from tests.kit.records import numbered
 from tests.kit.rivals import confluent_consumer, confluent_producer, drain, kafka_python_consumer, send_all, subscribe, take
@@ -213,6 +223,42 @@ def test_which_codec_a_set_is_stored_with():
     with pytest.raises(UnsupportedCompressionType, match="know no zstd"):
         stored(mixed, **{"compression.type": "zstd"})
     assert stored(mixed, magic=2, **{"compression.type": "zstd"}) == [4]
+
+
+def test_what_of_a_message_set_may_be_written():
+    def taken(sent, magic=1, wall_ms=1_500_000_000_000, **settings):
+        try:
+            found = messages.taken(sent, topic_config(**settings), magic, 1, 7, wall_ms)
+        except BrokerError as error:
+            return type(error)
+        rows = [
+            (batch.base_offset, batch.timestamp_type, record.timestamp_ms)
+            for batch in read_batches(found.data)
+            for record in batch.records()
+        ]
+        return rows, found.num_records, found.append_time_ms
+
+    first, second = entry(b"v" * 40, b"k", magic=1), entry(b"w" * 50, magic=1, timestamp_ms=1_500_000_000_009)
+    both = ([(7, 0, 1_500_000_000_000), (8, 0, 1_500_000_000_009)], 2, None)
+    assert taken(first + second, max_message_bytes=len(second), segment_bytes=len(first + second)) == both
+    assert taken(first + second, max_message_bytes=len(second) - 1) is RecordTooLarge
+    assert taken(first + second, segment_bytes=len(first + second) - 1) is RecordBatchTooLarge
+    packed = compressed("gzip", [b"x", b"y" * 500], magic=1)
+    assert taken(packed, max_message_bytes=len(packed), compression_type="uncompressed") is RecordTooLarge
+    assert taken(first + second, cleanup_policy="compact,delete") is InvalidRecord
+    assert taken(first, cleanup_policy="compact,delete")[1:] == (1, None)
+    late = {"message_timestamp_type": "LogAppendTime", "message_timestamp_before_max_ms": 0}
+    assert taken(first + second, wall_ms=5, **late) == ([(7, 1, 5), (8, 1, 5)], 2, 5)
+    assert taken(first, magic=0, wall_ms=5, **late) == ([(7, -1, -1)], 1, None)
+    for ahead_ms, limits in ((9, {"message_timestamp_after_max_ms": 9}), (-20, {"message_timestamp_before_max_ms": 20})):
+        sent = first + entry(b"w", magic=1, timestamp_ms=1_500_000_000_000 + ahead_ms) + entry(b"x", magic=1, timestamp_ms=-1)
+        ((name, limit),) = limits.items()
+        assert taken(sent, **limits)[1] == 3
+        assert taken(sent, **{name: limit - 1}) is InvalidTimestamp
+    assert taken(first[:-1]) == ([], 0, None)
+    assert messages.older([batch(compression="gzip")], 1, 3) == ([], 3)  # all of it was read
+    ((data,), next_offset) = messages.older([batch(compression="gzip")], 1, 2)
+    assert ([(record.offset, record.value) for each in read_batches(data) for record in each.records()], next_offset) == ([(2, b"c")], 3)
 
 
 def test_timestamps_since_0_10():

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
 from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.open_servers import open_servers
+from kafkacore.broker.producers import AbortedTxn
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.records import control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
 from tests.kit.inside import brokers_of
+from tests.kit.rows import each_row
 from tests.kit.waiting import until
 
 HERE = TopicPartition("t", 0)
@@ -61,14 +64,48 @@ def compaction(store, log):
     store.advance(store.config.log_cleaner_backoff_ms)
 
 
-@pytest.mark.parametrize("reads", [retention, compaction])
+READS = [
+    retention,
+    compaction,
+    lambda store, log: log.bytes_between(0, 2),
+    lambda store, log: log.offset_after(0, 10),
+    lambda store, log: log.offset_for_timestamp(T0, 2),
+    lambda store, log: log.max_timestamp(2),
+    lambda store, log: log.truncate_to(1),
+]
+
+
+@pytest.mark.parametrize("reads", READS)
 def test_a_segment_that_cannot_be_read_takes_its_directory_offline(store, reads):
     log = store.log(segment_bytes=200, cleanup_policy="compact", min_compaction_lag_ms=1)
     for _ in range(4):
         append(log)
     unreadable(log)
-    with pytest.raises(errors.KafkaStorage, match="No such file") if reads is retention else contextlib.nullcontext():
+    with pytest.raises(errors.KafkaStorage, match="No such file") if reads is not compaction else contextlib.nullcontext():
         reads(store, log)
+    assert store.manager.is_offline
+    for each in READS[2:]:
+        with pytest.raises(errors.KafkaStorage, match="offline"):
+            each(store, log)
+    with pytest.raises(errors.KafkaStorage, match="all log directories are offline"):
+        store.log("new")
+
+
+def test_a_follower_whose_disk_fails_says_so(store, monkeypatch):
+    log, data = store.log(), bytes(batch(is_transactional=True, **ids(0)))
+    with monkeypatch.context() as patched:
+        write_by(patched, full)
+        with pytest.raises(errors.KafkaStorage, match="No space left"):
+            log.append_replicated(data)
+    assert (store.manager.is_offline, log.end_offset) == (True, 0)
+    store.restart()
+    log = store.log()
+    log.append_replicated(data)
+    (store.path / "t-0" / f"{0:020}.txnindex").mkdir()
+    end = bytearray(marker(commit=False))
+    end[:8] = (3).to_bytes(8, "big")
+    with pytest.raises(errors.KafkaStorage, match="Is a directory"):
+        log.append_replicated(bytes(end))
     assert store.manager.is_offline
 
 
@@ -142,6 +179,117 @@ def test_of_what_a_leader_sends_the_good_batches_before_a_bad_one_are_kept(store
     with pytest.raises(errors.CorruptDataError, match="CRC"):
         log.append_replicated(bytes(batch()) + second)
     assert log.end_offset == 3
+
+
+def test_a_crash_in_the_middle_of_everything_leaves_the_files_that_belong_together(store):
+    log = store.log(segment_bytes=300)
+    for nth in range(5):
+        append(log, [b"%d" % nth * 200])
+    store.die()
+    where = store.path / "t-0"
+
+    def file(base_offset, suffix):
+        return where / f"{base_offset:020}{suffix}"
+
+    both = file(1, ".log").read_bytes() + file(2, ".log").read_bytes()
+    file(1, ".log.swap").write_bytes(both)  # takes the place of two
+    file(1, ".index.swap").write_bytes(b"")
+    file(1, ".timeindex.swap").write_bytes(b"")
+    file(1, ".txnindex.swap").write_bytes(AbortedTxn(7, 1, 2, 3).encode())
+    file(2, ".timeindex.swap").write_bytes(b"")  # of a swap that was finished
+    for base_offset, suffix in (
+        (3, ".log.swap"),
+        (3, ".log.cleaned"),
+        (4, ".log.deleted"),
+        (0, ".index.deleted"),
+        (9, ".index"),
+        (9, ".txnindex"),
+    ):
+        file(base_offset, suffix).write_bytes(b"x")
+    (store.path / CLEAN_SHUTDOWN).touch()
+    store.start()
+    log = store.log(segment_bytes=300)
+    assert content(log) == [(nth, b"%d" % nth * 200) for nth in range(5)]
+    assert [(segment.base_offset, segment.size) for segment in log.segments] == [(0, 270), (1, 540), (3, 270), (4, 270)]
+    assert log.aborted_transactions(0, 5) == [(7, 1, 2, 3)]
+    names = {name for name in os.listdir(where) if name.startswith("0") and ".snapshot" not in name}
+    expected = {file(base, suffix).name for base in (0, 1, 3, 4) for suffix in (".log", ".index", ".timeindex")}
+    assert names == {*expected, file(1, ".txnindex").name}
+
+
+def test_transactions_and_leader_epochs_are_learned_again_after_a_crash(store):
+    log = store.log()
+    for nth in range(3):
+        log.append(read_one_batch(batch(is_transactional=True, **ids(3 * nth)), MAX), nth)
+        log.append(next(iter(read_batches(marker(commit=nth == 1)))), nth)
+    wanted = [(1, 0, 3), (1, 8, 11)]
+    assert [each[:3] for each in log.aborted_transactions(0, 12)] == wanted
+    path = store.path / "t-0" / f"{0:020}.txnindex"
+    for damage in (lambda: path.write_bytes(b"broken"), path.unlink, lambda: path.write_bytes(path.read_bytes() * 2)):
+        store.die()
+        damage()
+        store.start()
+        log = store.log()
+        assert [each[:3] for each in log.aborted_transactions(0, 12)] == wanted and log.producers.entries[1].last_sequence == 8
+    store.restart()
+    path.write_bytes(b"broken")  # after a clean shutdown, too
+    log = store.log()
+    assert [each[:3] for each in log.aborted_transactions(0, 12)] == wanted and log.epochs == [(0, 0), (1, 4), (2, 8)]
+    log.truncate_to(8)
+    assert [each[:3] for each in log.aborted_transactions(0, 12)] == wanted[:1]
+    store.restart()
+    assert [each[:3] for each in store.log().aborted_transactions(0, 12)] == wanted[:1]
+    store.manager.close()
+    (store.path / "t-0" / f"{0:020}.log").write_bytes(b"")
+    store.start()
+    assert (store.log().epochs, store.log().end_offset) == ([(0, 0)], 0)
+
+
+@each_row(("second", "end"), [(3, 6), (2, 3), (2**31 - 3, 2**31), (2**31 - 2, 3)])
+def test_a_batch_whose_offset_cannot_be_ends_the_log(tmp_path_factory, second, end):
+    store = Disk(tmp_path_factory.mktemp("logs"))
+    append(store.log())
+    path = store.log().segments[0].path(".log")
+    store.die()
+    data = bytearray(batch())
+    data[:8] = second.to_bytes(8, "big")
+    path.write_bytes(path.read_bytes() + data)
+    store.start()
+    assert store.log().end_offset == end
+    store.die()
+
+
+def test_a_log_that_ends_before_its_start_begins_there_again(store):
+    log = store.log()
+    append(log)
+    append(log)
+    path = log.segments[0].path(".log")
+    log.advance_start(4)
+    store.manager.close()
+    path.write_bytes(path.read_bytes()[:100])  # shorter than its first batch
+    store.start()
+    log = store.log()
+    assert (log.start_offset, log.end_offset, [segment.base_offset for segment in log.segments]) == (4, 4, [4])
+
+
+def test_a_torn_batch_takes_its_index_entries_and_its_time_along(store):
+    log = store.log(index_interval_bytes=400)
+    for nth in range(11):
+        append(log, [b"v" * 130], timestamps_ms=[T0 + nth])  # 200 bytes
+    path = log.segments[0].path(".log")
+    store.manager.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    for offset in (9, 10):
+        shutil.copy(store.path / "t-0" / f"{11:020}.snapshot", store.path / "t-0" / f"{offset:020}.snapshot")
+    store.start()
+    segment = store.log(index_interval_bytes=400).segments[0]
+    assert (segment.index.offsets.tolist(), segment.largest_timestamp()) == ([3, 6, 9], (T0 + 9, 9))
+    assert [path.name for path in (store.path / "t-0").glob("*.snapshot")] == [f"{10:020}.snapshot"]
+    store.manager.close()
+    (store.path / "t-0" / f"{10:020}.snapshot").write_bytes(b"broken")
+    store.start()
+    assert store.log().end_offset == 10
+    assert not list((store.path / "t-0").glob("*.snapshot"))
 
 
 def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(tmp_path):

@@ -152,6 +152,18 @@ def test_a_filtered_batch_has_the_kept_records_unchanged(keep, codec, horizon_ms
     assert empty.records() == []
 
 
+@each_row(("body", "bad_at"), [(b"\2x", None), (b"\2x\2y", None), (b"\2x\0", 2), (b"\1x", 0), (b"\2x\4y", 2)])
+def test_records_whose_lengths_do_not_fit_are_not_filtered(body, bad_at):
+    made = batch([b"v"])[:61].tobytes() + body
+    (damaged,) = read_batches(made[:8] + (49 + len(body)).to_bytes(4, "big") + made[12:], check_crcs=False)
+    if bad_at is None:
+        assert filtered(damaged, [True] * (len(body) // 2), None)[61:] == body
+        return
+    with pytest.raises(errors.CorruptDataError, match="length does not fit") as refused:
+        filtered(damaged, [True, True], None)
+    assert refused.value.offset == bad_at
+
+
 def test_a_batch_that_holds_more_than_128_mib_is_too_large_and_not_invalid():
     builder = BatchBuilder(compression="zstd", max_bytes=1 << 28)
     for _ in range(9):

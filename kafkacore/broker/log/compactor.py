@@ -356,6 +356,7 @@ class _DiskTarget:
         segment = self._segment
         segment.save_index(complete=True)
         segment.sync()
-        os.utime(segment.file.fileno(), ns=(written_ms * 1_000_000, written_ms * 1_000_000))
+        written_ns = written_ms * 1_000_000
+        os.utime(segment.file.fileno(), ns=(written_ns, written_ns))
         segment.created_ms = segment.written_ms = written_ms
         return segment

@@ -145,13 +145,13 @@ class DirectoryStorage(Storage):
                 suffixes = SUFFIXES if segment.base_offset == keep_snapshot_of else (*SUFFIXES, SNAPSHOT_SUFFIX)
                 for suffix in suffixes:
                     path = self.path / file_name(segment.base_offset, suffix)
+                    renamed = path.with_name(path.name + recovery.DELETED)
                     if delay_ms <= 0:
                         path.unlink(missing_ok=True)
-                        continue
-                    renamed = path.with_name(path.name + recovery.DELETED)
-                    with contextlib.suppress(FileNotFoundError):
-                        os.replace(path, renamed)
-                        doomed.append(renamed)
+                    else:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.replace(path, renamed)
+                            doomed.append(renamed)
         if doomed:
             self._hooks.delete_later(self.log_dir, doomed, delay_ms)
 

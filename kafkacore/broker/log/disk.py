@@ -360,7 +360,7 @@ class DiskSegment(DiskSegmentCore, Segment):
             if span.position + span.size_bytes > limit:
                 break
             stop = span.position + span.size_bytes
-        return min(stop, end)
+        return stop
 
     def bytes_at(self, start: int, end: int) -> bytes:
         return self.pread(start, end - start)
