@@ -249,6 +249,10 @@ def test_what_follows_a_truncation_is_not_clean(store):
         put(log, (b"k", b"%d" % nth * 150))
     compact(store)
     cleaned_to = store.manager.compactor.cleaned_to[KEY]
+    store.cleaner.jobs = True
+    compact(store)
+    assert not store.cleaner.waiting  # there is nothing to clean
+    store.cleaner.release()
     for offset, expected in ((cleaned_to + 1, cleaned_to), (cleaned_to, cleaned_to), (5, 5)):
         log.truncate_to(offset)
         assert store.manager.compactor.cleaned_to[KEY] == expected

@@ -156,6 +156,17 @@ def test_an_epoch_nobody_wrote_in_still_ended_somewhere():
     assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 3)] == [(1, 3), (2, 3), (-1, -1)]
 
 
+@each_row(("offset", "expected"), [(4, [(0, 0), (2, 3), (4, 3)]), (3, [(0, 0)]), (1, [(0, 0)]), (0, []), (6, [(0, 0), (2, 3), (4, 3)])])
+def test_epochs_that_begin_where_a_log_is_cut_are_forgotten(offset, expected):
+    log = Log()
+    for epoch in (0, 4):
+        append(log, epoch=epoch)
+        log.begin_epoch(epoch + 2)
+    assert log.epochs == [(0, 0), (2, 3), (4, 3), (6, 6)]
+    assert log.truncate_to(offset) == (offset < 6)
+    assert (log.epochs, log.end_offset) == (expected, offset)
+
+
 def small_segments(count: int, nbytes: int = 300) -> AnyLog:
     log = Log(segment_bytes=nbytes)
     for nth in range(count):

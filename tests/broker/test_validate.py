@@ -39,7 +39,15 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic_and_named():
 
 @each_row(
     ("timestamps_ms", "bad"),
-    [([T0, T0 + 1000], []), ([T0, T0 + 1001], [1]), ([T0 - 2000, T0], []), ([T0 - 2001, T0, T0 + 5000], [0, 2]), ([-1, T0], [])],
+    [
+        ([T0, T0 + 1000], []),
+        ([T0, T0 + 1001], [1]),
+        ([T0 - 2000, T0], []),
+        ([T0 - 2001, T0, T0 + 5000], [0, 2]),
+        ([-1, T0], []),
+        ([T0 + 1000, T0 + 1001, -1], [1]),
+        ([T0 - 2000, T0 - 2001], [1]),
+    ],
 )
 def test_timestamps_out_of_range_are_refused_and_named(timestamps_ms, bad):
     data = batch_of_keys(*[b"k"] * len(timestamps_ms), timestamps_ms=timestamps_ms)

@@ -399,10 +399,10 @@ class Log(LogCore):
         self.storage.truncated(self)
 
     def _forget_epochs(self, offset: int) -> None:
-        if self.epochs and self.epochs[-1][1] >= offset:
-            while self.epochs and self.epochs[-1][1] >= offset:
-                self.epochs.pop()
-            self.storage.epochs_changed(self.epochs)
+        kept = [each for each in self.epochs if each[1] < offset]
+        if kept != self.epochs:
+            self.epochs = kept
+            self.storage.epochs_changed(kept)
 
     def advance_start(self, offset: int) -> bool:
         """The log begins later: records below an offset are not readable any more, and segments wholly below it are deleted.
