@@ -106,12 +106,7 @@ class TopicInfo:
             partitions = self.partitions
         if 0 <= index < len(partitions) and partitions[index].index == index:
             return partitions[index]
-        if partitions and partitions[-1].index == len(partitions) - 1:
-            return None
-        for info in partitions:  # only for a topic with holes in its numbering
-            if info.index == index:
-                return info
-        return None
+        return next((info for info in partitions if info.index == index), None)  # a topic with holes in its numbering
 
 
 _codec._bind_topic_info(TopicInfo)

@@ -152,8 +152,7 @@ class Metadata:
         self._behind: dict[str, tuple[int, int]] = {}  # topic -> answers in a row that were older than what is known, and since when
         self._changed_in: dict[str, int] = {}  # topic -> the version that changed it last, oldest first
         self._wanted = False  # an update was asked for
-        self._request_version = 0  # counts requests for an update, to see the ones made while an answer is under way
-        self._sent_version = 0
+        self._wanted_again = False  # since the last request was begun
         self._sent_topics: frozenset[str] = frozenset()
         self._sent_partial = False
         self._last_refresh_ms = -NEVER_MS
@@ -271,8 +270,7 @@ class Metadata:
             The version of now; `await_update(version)` waits for a newer one.
         """
         with self._lock:
-            self._wanted = True
-            self._request_version += 1
+            self._wanted = self._wanted_again = True
             if reset_equivalent:
                 self._same_answers = 0
             self._plan()
@@ -285,11 +283,10 @@ class Metadata:
         """
         with self._lock:
             if self.all_topics:
-                self._wanted = True
-                self._request_version += 1
+                self._wanted = self._wanted_again = True
             elif name not in self._new_topics and name not in self._incomplete:
                 if not self._incomplete:
-                    self._incomplete_due_ms = self._last_refresh_ms + self._backoff(max(0, self._same_answers - 1))
+                    self._incomplete_due_ms = self._last_refresh_ms + self._backoff(self._same_answers)
                 self._incomplete.add(name)
             self._plan()
 
@@ -323,9 +320,9 @@ class Metadata:
             return
         expires_ms = self._last_success_ms + self._max_age_ms
         due_ms = -NEVER_MS if self._wanted or self._new_topics else expires_ms
-        allowed_ms = self._last_refresh_ms + self._backoff(self._failures - 1 if self._failures else 0)
+        allowed_ms = self._last_refresh_ms + self._backoff(self._failures)
         if self._same_answers:
-            allowed_ms = max(allowed_ms, self._last_refresh_ms + self._backoff(self._same_answers - 1))
+            allowed_ms = max(allowed_ms, self._last_refresh_ms + self._backoff(self._same_answers))
         self.next_update_ms = max(due_ms, allowed_ms)
         if self._incomplete and not self._failures:
             self.next_update_ms = min(self.next_update_ms, self._incomplete_due_ms)
@@ -337,8 +334,9 @@ class Metadata:
         self._incomplete.discard(name)
         self._behind.pop(name, None)
 
-    def _backoff(self, attempts: int) -> int:
-        term = self._backoff_ms * 2.0 ** min(attempts, 30) * self._rng.uniform(0.8, 1.2)
+    def _backoff(self, tries: int) -> int:
+        """The pause after so many tries in a row that brought nothing; the shortest after none."""
+        term = self._backoff_ms * 2.0 ** min(max(tries - 1, 0), 30) * self._rng.uniform(0.8, 1.2)
         return int(min(term, self._backoff_max_ms))
 
     # ---- asking and answers (I/O thread)
@@ -354,7 +352,7 @@ class Metadata:
         with self._lock:
             created_last, self.may_create = self.may_create, False
             left_out, self._left_out = self._left_out, False
-            self._sent_version = self._request_version
+            self._wanted_again = False
             self.started += 1
             self._sent_partial = False
             if self.all_topics:
@@ -437,7 +435,7 @@ class Metadata:
                 same = bool(incomplete or refused) and snapshot.nodes == old.nodes and same_leaders(topics, before)
                 self._same_answers = self._same_answers + 1 if same else 0
             if not partial:
-                self._wanted = self._request_version != self._sent_version
+                self._wanted = self._wanted_again
                 self._last_success_ms = now_ms
             self.snapshot = snapshot
             self._new_topics -= self._sent_topics
@@ -491,7 +489,7 @@ class Metadata:
         if not incomplete <= self._incomplete:
             self._wanted = True  # described though no caller needs them by name
         if not (partial and waiting):  # else what waits already keeps its time, however many new topics come in that time
-            self._incomplete_due_ms = now_ms + self._backoff(max(0, self._same_answers - 1))
+            self._incomplete_due_ms = now_ms + self._backoff(self._same_answers)
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
         """A refresh failed; the next one waits for the back-off, which grows with every failure in a row."""

@@ -98,7 +98,8 @@ ROOMS = {
     "net": room(
         "net/*.py metadata.py cluster_snapshot.py",
         "net/test_*.py consumer/test_consumer_calls.py consumer/test_group_driving.py consumer/test_waits_named.py"
-        " test_admin_controllers.py",
+        " test_admin_controllers.py broker/test_limits.py security/test_strict_certificates.py security/test_tls_listener_refusals.py"
+        " security/test_tls_refusals.py",
     ),
     "spark": room("spark/*.py", "spark/test_*.py"),
     "testing": room(

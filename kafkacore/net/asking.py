@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from kafkacore import errors
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.connection import doubled_ms
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.node_ids import broker_of
 from kafkacore.protocol import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -58,7 +59,7 @@ class MetadataQuery:
         """Asks, unless a request is in flight."""
         if self._failed:
             self._failed = False
-            self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._tries, 20))
+            self._retry_at_ms = now_ms + doubled_ms(self._backoff_ms, self._backoff_max_ms, self._tries)
             self._tries += 1
         if self.done or self._asked or now_ms < self._retry_at_ms:
             return

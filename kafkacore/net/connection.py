@@ -28,6 +28,7 @@ __all__ = [
     "InFlightRequests",
     "NodeApiVersions",
     "NodeConnection",
+    "doubled_ms",
 ]
 
 
@@ -68,6 +69,11 @@ class ExponentialBackoff:
         if self._jitter:
             term *= self._rng.uniform(1 - self._jitter, 1 + self._jitter)
         return int(min(term, self._max))
+
+
+def doubled_ms(initial_ms: int, max_ms: int, failures: int) -> int:
+    """The time to wait after so many earlier failures, which doubles with each of them up to a bound, without jitter."""
+    return min(max_ms, initial_ms << min(failures, 20))
 
 
 class NodeApiVersions(VersionsCore):

@@ -14,6 +14,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.connection import doubled_ms
 from kafkacore.net.node_ids import broker_of, coordinator_id
 from kafkacore.protocol import FindCoordinatorRequest
 from kafkacore.types import Node
@@ -101,9 +102,7 @@ class CoordinatorLink:
             return True
         self.awaited = node
         if self._client.connection_failed(node):
-            causes = self._client.connection_errors(node)
-            refused = self._client.authentication_exception(node)
-            self.lost(refused or (causes[-1] if causes else errors.DisconnectError(f"the connection to broker {self.broker_id} was lost")))
+            self.lost(self._client.connection_errors(node)[-1])
             self._failed = True  # the same coordinator is likely to be named again: not in a circle without a rest
         return False
 
@@ -134,7 +133,7 @@ class CoordinatorLink:
     def _find(self, now_ms: int) -> None:
         if self._failed:
             self._failed = False
-            self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._tries, 20))
+            self._retry_at_ms = now_ms + doubled_ms(self._backoff_ms, self._backoff_max_ms, self._tries)
             self._tries += 1
         if self._asked is not None or now_ms < self._retry_at_ms:
             return

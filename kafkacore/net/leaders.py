@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafkacore import errors
 from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.connection import doubled_ms
 from kafkacore.net.driver import CallerDriver
 from kafkacore.protocol import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkacore.types import Node, TopicPartition
@@ -28,7 +29,6 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 CONSUMER_REPLICA_ID = -1
-_RETRY_WITHOUT_METADATA = frozenset({errors.Code.OFFSET_NOT_AVAILABLE, errors.Code.UNKNOWN_LEADER_EPOCH, errors.Code.REQUEST_TIMED_OUT})
 _ENDS = frozenset({EARLIEST_TIMESTAMP, LATEST_TIMESTAMP})  # every log has them
 _REMOTE_TIMEOUT_MS = 30_000
 _ABSENT_MS = 5_000  # a new topic is known to every broker long before
@@ -140,7 +140,7 @@ class LeaderQuery:
     def step(self, now_ms: int) -> None:
         """Sends one request to each leader that is ready and has partitions to be asked."""
         for tp, tries in self._failed_tries:
-            not_before_ms = self._delayed[tp] = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(tries, 20))
+            not_before_ms = self._delayed[tp] = now_ms + doubled_ms(self._backoff_ms, self._backoff_max_ms, tries)
             heapq.heappush(self._delays, (not_before_ms, next(self._order), tp))
         self._failed_tries.clear()
         waiting, delays = self._waiting, self._delays
@@ -269,7 +269,7 @@ class LeaderQuery:
         if cause.invalid_metadata:
             self._metadata.request_update()
             self._retry(tp, cause)
-        elif cause.retriable or code in _RETRY_WITHOUT_METADATA:
+        elif cause.retriable:
             self._retry(tp, cause)
         else:
             self._fail(tp, cause)

@@ -203,7 +203,16 @@ def test_a_coordinator_that_cannot_be_reached_is_looked_for_again_after_a_rest(c
         assert not link.ready(cluster.now_ms)
     assert link.next_wake_ms(cluster.now_ms) == 1
     cluster.refuse.clear()
-    cluster.clock.advance(1)
+    cluster.clock.advance(1_000)
+    asked = question(cluster, link)
+    cluster.unknown_hosts.add("broker-1")
+    answer(cluster, asked, at())
+    for _ in range(10):
+        link.ready(cluster.now_ms)
+        cluster.poll()
+    assert "refused" in str(link.attempts[0]) and "cannot resolve" in str(link.attempts[1])  # the newest reason
+    cluster.unknown_hosts.clear()
+    cluster.clock.advance(1_000)
     ready(cluster, link)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,46 @@ def test_close_from_another_thread_ends_the_call_under_way(cluster: Cluster, dri
     assert not closing.is_alive() and not driver.woken
     driver.take_for_close(0)
     enter(driver)
+
+
+def test_a_client_may_be_closed_from_another_thread(cluster: Cluster, driver: CallerDriver) -> None:
+    with driver:
+        closing = threading.Thread(target=driver.close)
+        closing.start()
+        until(lambda: driver.woken, "the closing thread")
+        with pytest.raises(errors.ClosedError, match="was closed by another thread"):
+            driver.run(lambda _: 1, lambda: False, None)
+        assert cluster.client.active()
+    closing.join(GUARD_S)
+    assert not closing.is_alive() and not cluster.client.active()
+
+
+class Ended(BaseException):
+    """In the place of the end of the process."""
+
+
+@each_row("exits, daemon", [(True, True), (True, False), (False, True)])
+def test_a_daemon_thread_that_comes_at_the_exit_stays_and_holds_nothing(exits: bool, daemon: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    driver, caller = driver_on(cluster), threading.current_thread()
+    left: list[BaseException | None] = []
+
+    class Forever:
+        def acquire(self) -> None:
+            left.append(elsewhere(lambda: enter(driver)))
+            if len(left) == 2:
+                raise Ended
+
+    thread = lambda: SimpleNamespace(daemon=daemon and threading.current_thread() is caller)  # noqa: E731
+    driver.close()
+    if exits:
+        driver.begin_exit()
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkacore.net.driver.threading", SimpleNamespace(current_thread=thread, Lock=Forever))
+        with pytest.raises(Ended if exits and daemon else errors.ClosedError):
+            enter(driver)
+    assert [type(each) for each in left] == [errors.ClosedError] * (2 * (exits and daemon))
+    cluster.close()
 
 
 def test_a_child_leaves_the_client_of_its_parent_alone(cluster: Cluster, driver: CallerDriver, monkeypatch: pytest.MonkeyPatch) -> None:

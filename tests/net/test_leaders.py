@@ -11,6 +11,8 @@ from kafkacore import errors, protocol
 from kafkacore.errors import Code
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetQuery
 from kafkacore.types import TopicPartition
+from tests.kit.inside import is_wanted
+from tests.kit.rows import each_row
 from tests.net.net_support import Cluster
 
 
@@ -287,6 +289,21 @@ def test_a_partition_is_asked_again_so_often_and_no_more(cluster: Cluster) -> No
         cluster.client.disconnect(node)
     both.step(cluster.now_ms)
     assert names_of(both.unanswered()) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]
+    both.drop(both.unanswered())
+    assert both.done and both.next_wake_ms(cluster.now_ms) is None
+
+
+@each_row("code, refreshed, again", [(6, True, True), (74, True, True), (75, False, True), (29, False, False)])
+def test_a_leader_that_is_none_any_more_is_looked_for(code: int, refreshed: bool, again: bool) -> None:
+    cluster = Cluster((2,))
+    cluster.topics = {"u": [2]}
+    query = query_of(cluster, "u")
+    header, _ = next_question(cluster, query, 2)
+    cluster.clock.advance(5_000)
+    answer_offsets(cluster, 2, header, {"u-0": -code})
+    assert is_wanted(cluster.metadata) is refreshed
+    assert names_of(query.last_errors if again else query.failed) == ["u-0"] and query.done != again
+    cluster.close()
 
 
 def test_topics_that_the_cluster_does_not_describe_fail_each_in_its_time(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from kafkacore.errors import (
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import resolve
 from kafkacore.net.client import ClientResponse, NetworkClient
-from kafkacore.net.connection import NodeConnection
+from kafkacore.net.connection import NodeConnection, doubled_ms
 from kafkacore.net.transport import Address, SocketTransports, Transport
 from kafkacore.net.waits import Pieces
 from kafkacore.types import Node
@@ -126,6 +126,50 @@ def test_the_version_is_the_highest_common_one(cluster: Cluster) -> None:
             cluster.client.new_client_request(1, protocol.ProduceRequest, build, cluster.now_ms, max_version=highest), cluster.now_ms
         )
     assert versions == [9, 7]
+
+
+def test_of_a_node_that_was_never_connected_to_nothing_is_known(cluster: Cluster) -> None:
+    client, node, now_ms = cluster.client, Node(99, "h", 1), cluster.now_ms
+    assert (client.connection_delay(node, now_ms), client.poll_delay_ms(node, now_ms), client.throttle_delay_ms(node, now_ms)) == (0, 0, 0)
+    assert not client.connection_failed(node) and client.authentication_exception(node) is None
+    assert client.connection_errors(node) == () and client.api_versions(99) is None and client.api_version(99, 0) is None
+    cluster.metadata.bootstrap([])
+    with pytest.raises(IllegalStateError):
+        client.least_loaded_node(now_ms)
+
+
+@each_row("offered, found", [((0, 99), 13), ((13, 14), 13), ((14, 15), None), ((0, 3), 3), ((0, 2), None), ((5, 5), 5)])
+def test_a_version_of_an_api_is_one_that_both_sides_serve(offered: tuple[int, int], found: int | None) -> None:
+    assert (protocol.ProduceRequest.OLDEST_SERVED, protocol.ProduceRequest.MAX_VERSION) == (3, 13)
+    cluster = Cluster()
+    cluster.ranges[0] = offered
+    cluster.until_ready()
+    assert cluster.client.api_version(1, 0) == found
+    cluster.close()
+
+
+def test_features_are_those_of_the_broker_with_the_newest_view() -> None:
+    cluster, seen = Cluster((1, 2, 3, 4, 5)), []
+    for id, (epoch, level) in enumerate([(-1, 1), (5, 2), (4, 9), (5, 3), (6, 4)], 1):
+        features = [protocol.FinalizedFeatureKey(name="f", max_version_level=level, min_version_level=0)]
+        answer = cluster.api_versions()._replace(finalized_features=features, finalized_features_epoch=epoch)
+        cluster.api_versions = lambda answer=answer: answer  # type: ignore[method-assign, misc]
+        cluster.until_ready(id)
+        seen.append(cluster.client.finalized_features["f"])
+        del cluster.api_versions
+    assert seen == [1, 2, 2, 3, 4]
+    cluster.close()
+
+
+def test_a_broker_before_0_10_is_not_asked_for_its_versions() -> None:
+    cluster = Cluster()
+    cluster.client = NetworkClient(cluster.selector, cluster.metadata, cluster.config, resolver=cluster.resolve, broker_version="0.9")
+    cluster.until_ready()
+    cluster.poll(3)
+    versions = cluster.client.api_versions(1)
+    assert versions is not None and versions.broker == 1 and versions.ranges[3] == (0, 0)
+    assert {(header.request_api_key, header.request_api_version) for peer in cluster.peers for header, _ in peer.requests} == {(3, 0)}
+    cluster.close()
 
 
 # ---- requests and responses
@@ -355,7 +399,11 @@ def test_throttled_nodes_are_left_alone_for_a_while(newest: int, told_ms: int, m
     assert cluster.client.poll_delay_ms(node, cluster.now_ms) == (ms or NEVER_MS)
     assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == ms
     assert second.deadline_ms == first.deadline_ms + ms  # the throttle time is added to its time-out
-    cluster.clock.advance(ms + 999)
+    cluster.client.disconnect(-1)
+    assert cluster.client.has_ready_nodes(cluster.now_ms) == (ms == 0)
+    cluster.clock.advance(ms)
+    assert cluster.client.has_ready_nodes(cluster.now_ms) and cluster.client.poll_delay_ms(node, cluster.now_ms) == NEVER_MS
+    cluster.clock.advance(999)
     assert cluster.poll() == []
     assert cluster.client.is_ready(node, cluster.now_ms)
     cluster.close()
@@ -706,6 +754,70 @@ def test_an_alert_of_tls_says_what_the_listener_wants(cluster: Cluster) -> None:
     assert "may want SASL" not in str(error)
 
 
+@each_row("age_ms, told", [(2_000, True), (2_001, False)])
+def test_two_seconds_after_it_was_opened_a_connection_ends_early(age_ms: int, told: bool) -> None:
+    cluster = Cluster((7,))
+    for _ in range(3):
+        cluster.until_ready(7)
+        cluster.clock.advance(age_ms)
+        cluster.send(7)
+        cluster.peer("broker-7").close()
+        (lost,) = cluster.poll()
+        cluster.clock.advance(5_000)
+    assert ("may want" in str(lost.error)) == told
+    cluster.close()
+
+
+def test_what_happens_to_connections_is_reported(cluster: Cluster) -> None:
+    seen: list[Any] = []
+    cluster.client.on_throttle = lambda *what: seen.append(("throttle", *what))
+    cluster.client.on_disconnect = lambda *what: seen.append(("disconnect", *what))
+    cluster.client.on_failure = lambda *what: seen.append(("failure", *what))
+    node = cluster.until_ready()
+    cluster.send()
+    cluster.serve()
+    cluster.peer().answer(cluster.peer().requests[-1][0], protocol.ProduceResponse(throttle_time_ms=700))
+    cluster.poll()
+    cluster.peer().close()
+    cluster.refuse.add("broker-1")
+    cluster.poll()
+    cluster.clock.advance(60_000)
+    cluster.client.ready(node, cluster.now_ms)
+    lost, refused = cluster.client.connection_errors(node)
+    assert seen == [("throttle", 1, 700), ("disconnect", 1, lost), ("failure", 1, lost, True), ("failure", 1, refused, False)]
+
+
+def test_a_name_without_an_address_is_an_attempt_that_failed(cluster: Cluster) -> None:
+    cluster.hosts["broker-1"] = []
+    cluster.client.ready(cluster.node(), cluster.now_ms)
+    (error,) = cluster.client.connection_errors(cluster.node())
+    assert "cannot resolve host 'broker-1': the name has no address" in str(error) and error.broker == 1
+
+
+def test_what_fell_due_is_done_before_a_caller_sends(cluster: Cluster) -> None:
+    cluster.connected = False
+    cluster.metadata.next_update_ms = NEVER_MS
+    assert not cluster.client.ready(cluster.node(), cluster.now_ms)
+    cluster.clock.advance(cluster.client.connection_delay(cluster.node(), cluster.now_ms) - 1)
+    for failed in (False, True):
+        cluster.client.catch_up(cluster.now_ms)
+        assert cluster.client.connection_failed(cluster.node()) == failed
+        cluster.clock.advance(1)
+    assert cluster.poller.waits == [0]
+
+
+def test_a_refresh_waits_for_the_first_address_that_may_be_tried_again() -> None:
+    cluster = Cluster(bootstrap=("a:1", "b:2"), **{"reconnect.backoff.ms": 10_000, "reconnect.backoff.max.ms": 60_000})
+    cluster.refuse |= {"a", "b"}
+    for _ in range(20):
+        cluster.client.poll(0, cluster.now_ms)
+        cluster.clock.advance(100)
+    delays = [cluster.client.connection_delay(node, cluster.now_ms) for node in cluster.metadata.snapshot.node_list]
+    cluster.client.poll(60_000, cluster.now_ms)
+    assert len({*delays}) == 2 and cluster.poller.waits[-1] == min(delays)
+    cluster.close()
+
+
 def test_connections_that_end_after_a_while_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster((7,))
     for _ in range(6):
@@ -929,6 +1041,11 @@ def test_an_address_is_shown_with_the_name_that_it_was_asked_for() -> None:
     }
     assert shown == {"1.2.3.4:9", "[::1]:9", "h:9"}
     assert (str(Address(socket.AF_UNIX, ("/socket",))), str(Address(0, (), "h"))) == ("/socket", "h")
+
+
+def test_a_pause_without_jitter_doubles_up_to_its_bound() -> None:
+    assert [doubled_ms(100, 300, failures) for failures in range(4)] == [100, 200, 300, 300]
+    assert [doubled_ms(1, 2**40, failures) for failures in (19, 20, 21, 10**9)] == [2**19, *[2**20] * 3]
 
 
 def test_a_connection_begins_with_no_failure() -> None:

@@ -155,6 +155,7 @@ def test_one_receive_per_channel_and_poll_and_no_wait_for_the_second(selector: S
         selector.poll(60_000)
         assert len(selector.completed_receives) == 1
         got.append(bytes(selector.completed_receives[0].payload))
+        assert selector.has_more == (len(got) < 3)
     assert got == [b"one", b"two", b"three"]
     selector.poll(0)
     assert selector.completed_receives == []
@@ -323,6 +324,24 @@ def test_close_is_silent(selector: Selector, script: Script) -> None:
         selector.send(NetworkSend(9, [b""]))
 
 
+def test_what_is_not_there_or_not_any_more_is_a_mistake_of_the_caller(selector: Selector, script: Script) -> None:
+    near, far = memory_pair()
+    selector.register_transport(1, near)
+    for add in (selector.register_transport, selector.connect):
+        with pytest.raises(IllegalStateError, match="already"):
+            add(1, ADDRESS)  # type: ignore[arg-type]
+    far.write([sized(b"one")], 0)
+    selector.poll(0)
+    assert [bytes(each.payload) for each in selector.completed_receives] == [b"one"]
+    for call in (selector.mute, selector.unmute, selector.watch):
+        with pytest.raises(IllegalStateError, match="no connection 9"):
+            call(9)
+    for _ in range(2):
+        selector.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        selector.connect(2, ADDRESS)
+
+
 def test_fail_is_reported(selector: Selector) -> None:
     """What becomes of two connections between polls, of both."""
     for id in (1, 2, 3):
@@ -355,7 +374,11 @@ def test_ctrl_c_in_a_wakeup_or_behind_one_loses_no_later_one(selector: Selector,
     assert poller_of(selector).poll(0) != []
 
 
-def test_a_wakeup_from_another_thread_ends_a_wait(selector: Selector) -> None:
+@pytest.mark.parametrize("system", ["eventfd", "none"])
+def test_a_wakeup_from_another_thread_ends_a_wait(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if system == "none":
+        monkeypatch.delattr(os, "eventfd")
+    selector = Selector(SystemClock(), transports=Script())
     thread = threading.Timer(0, selector.wakeup)
     thread.start()
     selector.poll(-1)
@@ -364,6 +387,9 @@ def test_a_wakeup_from_another_thread_ends_a_wait(selector: Selector) -> None:
     selector.wakeup()
     selector.poll(-1)  # a wakeup before the poll counts too
     assert selector.statistics()["polls"] == 2
+    assert poller_of(selector).poll(0) == []
+    selector.close()
+    selector.wakeup()
 
 
 # ---- real sockets
@@ -549,6 +575,62 @@ def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[
     second.close()
 
 
+def test_of_connections_that_end_or_are_refused_while_they_are_accepted_the_next_is_let_in() -> None:
+    left, right = socket.socketpair(), socket.socketpair()
+    steps: list[OSError | socket.socket] = [
+        *(OSError(code, "") for code in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)),
+        left[0],
+        right[0],
+        BlockingIOError(),
+        OSError(errno.EINVAL, "no listener"),
+    ]
+
+    class Listener:
+        def fileno(self) -> int:
+            return listening.fileno()
+
+        def setblocking(self, flag: bool) -> None:
+            assert not flag
+
+        def getsockname(self) -> tuple[str, int]:
+            return "here", 1
+
+        def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+            step = steps.pop(0)
+            if isinstance(step, OSError):
+                raise step
+            return step, ("there", 2)
+
+    seen: list[tuple[object, ...]] = []
+
+    class Admits:
+        def wait_ms(self, now_ms: int) -> int:
+            return 0
+
+        def opened(self, id: object, host: str) -> bool:
+            seen.append((id, host))
+            return len(seen) > 1
+
+        def closed(self, id: object) -> None:
+            seen.append((id,))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()):
+        serving = Selector(SystemClock(), admission=Admits())  # type: ignore[arg-type]
+        serving.listen(Listener())  # type: ignore[arg-type]
+        while not serving.accepted:
+            serving.poll(5_000)
+        assert serving.accepted == ["here:1-there:2-2"] and seen == [("here:1-there:2-1", "there"), ("here:1-there:2-2", "there")]
+        assert left[0].fileno() < 0 <= right[0].fileno() and len(steps) == 1
+        with pytest.raises(OSError, match="no listener"):
+            serving.poll(5_000)
+        serving.unlisten(Listener())  # type: ignore[arg-type]
+        serving.poll(0)
+        assert not steps and not listeners_of(serving)
+        serving.close()
+    for end in (left[1], right[1]):
+        end.close()
+
+
 def test_all_listeners_that_were_left_alone_are_listened_to_again() -> None:
     class Admits:
         ms = 1
@@ -581,6 +663,8 @@ def test_all_listeners_that_were_left_alone_are_listened_to_again() -> None:
         addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
         assert {id.partition("-")[0] for id in accepted} == {*addresses[::2]}
         assert starved_of(serving) == [listeners[1].fileno()]
+        serving.unlisten(listeners[1])
+        assert starved_of(serving) == []
         serving.close()
 
 
