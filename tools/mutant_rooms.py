@@ -49,7 +49,7 @@ ROOMS = {
     "config": room(
         "config.py config_[bnpv]*.py config_keywords.py config_listeners.py config_text.py broker/config*.py broker/topic_config.py"
         " broker/controller/configs.py broker/handlers/configs.py",
-        "test_config*.py test_docs.py test_reference_tables.py producer/test_every_setting.py broker/test_configs.py"
+        "test_config*.py test_docs.py test_reference_tables.py producer/test_every_setting.py broker/test_config*.py"
         " broker/test_listeners.py broker/test_admin_cluster.py interop/test_admin_answers.py consumer/test_consumer_settings.py"
         " consumer/test_group_settings.py cli/test_setting_files.py",
     ),

@@ -78,10 +78,6 @@ _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
-def _number(text: str) -> int | float:
-    return float(text) if "." in text else int(text)
-
-
 class ConfigKey(NamedTuple):
     """One setting.
 
@@ -149,13 +145,14 @@ class ConfigKey(NamedTuple):
         except ValueError:
             raise self._invalid(text, f"Not a number of type {self.type.name}") from None
         ranges, _, other = self.limits.partition("|")
-        if (other and value != _number(other)) or (not other and ranges != "*"):
-            low, _, high = ranges.partition("..")
-            if other and not _number(low) <= value <= _number(high):
+        low, _, high = ranges.partition("..")
+        if other:
+            if value != int(other) and not int(low) <= value <= int(high):
                 raise self._invalid(trimmed, f"Value must be between {low} and {high} or equal to {other}")
-            if value < _number(low):
+        elif ranges != "*":
+            if value < int(low):
                 raise self._invalid(trimmed, f"Value must be at least {low}")
-            if high and value > _number(high):
+            if high and value > int(high):
                 raise self._invalid(trimmed, f"Value must be no more than {high}")
         return str(value).replace("e+", "E").replace("e", "E")
 
@@ -219,11 +216,6 @@ def broker_key(name: str) -> ConfigKey:
     if _OF_LISTENER.fullmatch(name) is None or key.link == "fixed":
         return key
     return key._replace(link="cluster" if general in _OF_LISTENERS_OF_ALL else "broker")
-
-
-def is_known(name: str) -> bool:
-    """Whether a setting is Kafka's own, also with the prefix of a listener, or the authorizer's."""
-    return _general(name) in broker_keys() or name in dynamic_keys() or name in AUTHORIZER_KEYS
 
 
 AUTHORIZER_KEYS: Mapping[str, ConfigKey] = {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore.broker import configs
-from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
+from kafkacore.broker import config_docs, configs
+from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.config_broker_tables import BROKER
@@ -321,3 +321,180 @@ def test_patterns_of_client_metrics(pattern):
     configs.check_client_metrics({"match": "client_id=a.*,client_software_name=b", "interval.ms": "100", "metrics": "*"})
     with pytest.raises(errors.InvalidConfiguration, match="Illegal client matching pattern"):
         configs.check_client_metrics({"match": pattern})
+
+
+# ---- in Kafka's words
+
+
+def refusal(check, *arguments):
+    """What a check says of its arguments."""
+    with pytest.raises(errors.KafkaError) as caught:
+        check(*arguments)
+    return type(caught.value), caught.value.message
+
+
+def test_what_a_value_is_refused_with():
+    double, ratio = configs.ConfigKey("d", configs.ConfigType.DOUBLE, None, "*", ""), configs.topic_keys()["min.cleanable.dirty.ratio"]
+    assert [double.parse(text) for text in ("1", " 2.5 ", "1e22", "1e-7")] == ["1.0", "2.5", "1E22", "1E-07"]
+    at_most, policy = configs.broker_keys()["group.consumer.migration.policy"], configs.topic_keys()["cleanup.policy"]
+    assert [at_most.parse(text) for text in ("upgrade", "UPGRADE")] == ["upgrade", "UPGRADE"]
+    assert policy.parse("delete,compact,delete") == "delete,compact"
+    throttled = configs.topic_keys()["leader.replication.throttled.replicas"]
+    assert [throttled.parse(text) for text in ("*", "0:1, 1:2", "")] == ["*", "0:1,1:2", ""]
+    wrong = "Invalid value {} for configuration {}: {}"
+    replicas = f"{throttled.name} must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId]"
+    for key, text, message in (
+        (double, " x ", wrong.format(" x ", "d", "Not a number of type DOUBLE")),
+        (double, "1_0", wrong.format("1_0", "d", "Not a number of type DOUBLE")),
+        (ratio, " -1 ", wrong.format("-1", ratio.name, "Value must be at least 0")),
+        (ratio, " 1.01 ", wrong.format("1.01", ratio.name, "Value must be no more than 1")),
+        (configs.topic_keys()["preallocate"], " 1 ", wrong.format(" 1 ", "preallocate", "Expected value to be either true or false")),
+        (policy, "delete,,compact", "Configuration 'cleanup.policy' values must not be empty."),
+        (policy, "delete, burn", wrong.format("burn", policy.name, "String must be one of: compact, delete")),
+        (at_most, "up", wrong.format("up", at_most.name, "String must be one of: DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL")),
+        (throttled, "0:1,1", wrong.format("[0:1, 1]", throttled.name, f"{replicas},[partitionId]:[brokerId],...")),
+        (throttled, "*,*:1", wrong.format("[*, *:1]", throttled.name, f"{replicas},[partitionId]:[brokerId],...")),
+    ):
+        assert refusal(key.parse, text) == (errors.InvalidConfiguration, message)
+
+
+def test_settings_of_listeners_and_of_nobody():
+    rows = {
+        "max.connections": "INT cluster",
+        "listener.name.a.max.connections": "INT cluster",
+        "listener.name.a.ssl.keystore.location": "STRING broker",
+        "listener.name.a.plain.sasl.jaas.config": "PASSWORD broker",
+        "listener.name.a.node.id": "INT fixed",
+        "listener.name.a.own": "UNKNOWN broker",
+        "leader.replication.throttled.rate": "LONG cluster",
+        "some.plugin": "UNKNOWN ",
+    }
+    keys = {name: configs.broker_key(name) for name in rows}
+    assert {name: f"{key.type.name} {key.link}" for name, key in keys.items()} == rows
+    assert {name: key.name for name, key in keys.items()} == {name: name for name in rows}
+    layers = BrokerLayers({"listener.name.a.max.connections": "3"}, {}, {"max.connections": "9"})
+    names = ("listener.name.a.max.connections", "listener.name.b.max.connections", "max.connections", "num.io.threads", "some.plugin")
+    assert [layers.value(name) for name in names] == ["3", "9", "9", "8", None]
+    tls = {each: {"ssl_keystore_location": each.lower()} for each in "AB"}
+    config = BrokerConfig(
+        listeners=("A://127.0.0.1:0", "B://127.0.0.1:0"),
+        listener_security_protocol_map=("A:SSL", "B:SSL"),
+        inter_broker_listener_name="A",
+        listener_name_settings=tls,
+        listener_name_max_connections={"A": 5, "B": 6},
+    )
+    started = {f"listener.name.{each}.ssl.keystore.location": each for each in "ab"}
+    started |= {"listener.name.a.max.connections": "5", "listener.name.b.max.connections": "6"}
+    found = configs.static_settings(config, {})
+    assert {name: found[name] for name in found if name.startswith("listener.name")} == started
+    changed = configs.effective(
+        config,
+        {"listener.name.a.ssl.keystore.location": "c", "listener.name.a.max.connections": "7"},
+        {"listener.name.b.max.connections": "8"},
+    )
+    assert changed.listener_name_settings == {"A": {"ssl_keystore_location": "c"}, "B": {"ssl_keystore_location": "b"}}
+    assert changed.listener_name_max_connections == {"A": 7, "B": 8}
+    assert config.listener_name_settings == tls
+    obeyed = [name for name in started if configs.is_obeyed(name, ())] + [name for name in rows if configs.is_obeyed(name, ["some.plugin"])]
+    assert obeyed == [*started, *list(rows)[1:3], "some.plugin"]
+    assert [each.value for each in BrokerLayers({}, {"ssl.key.password": "x", "num.io.threads": "9"}, {}).describe_defaults()] == [
+        None,
+        "9",
+    ]
+
+
+def test_settings_in_several_units():
+    layers = BrokerLayers({"log.retention.ms": "1"}, {"log.retention.ms": "2"}, {"log.retention.minutes": "3", "log.retention.hours": "4"})
+    every = [("ms", "1", 2), ("ms", "2", 3), ("minutes", "3", 4), ("hours", "4", 4), ("hours", "168", 5)]
+    for unit, start in (("ms", 0), ("minutes", 2), ("hours", 3)):
+        found = [(each.name.rpartition(".")[2], each.value, each.source) for each in layers.synonyms(f"log.retention.{unit}")]
+        assert found == every[start:]
+    shares = settings_by_name(layers.describe_group({"share.delivery.count.limit": "7"}))
+    shown = {name: (each.value, each.source, each.synonyms) for name, each in shares.items() if name.startswith("share.")}
+    assert shown["share.auto.offset.reset"] == ("latest", Source.DEFAULT, [("share.auto.offset.reset", "latest", Source.DEFAULT)])
+    default = ("group.share.delivery.count.limit", "5", Source.DEFAULT)
+    assert shown["share.delivery.count.limit"] == ("7", Source.GROUP, [("share.delivery.count.limit", "7", Source.GROUP), default])
+    metrics = settings_by_name(layers.describe_client_metrics({"interval.ms": "100"}))
+    assert {name: (each.value, each.source) for name, each in metrics.items()} == {
+        "interval.ms": ("100", Source.CLIENT_METRICS),
+        "match": ("", Source.DEFAULT),
+        "metrics": ("", Source.DEFAULT),
+    }
+
+
+def test_what_alterations_are_refused_with():
+    def broker(settings, per_broker=True, static=None):
+        return refusal(configs.check_broker, settings, list(settings), per_broker, static or {})
+
+    invalid, request = errors.InvalidConfiguration, errors.InvalidRequest
+    fixed = "Cannot update these configs dynamically: [node.id, broker.id]"
+    assert broker({"node.id": "1", "max.connections": "2", "broker.id": "3"}) == (request, fixed)
+    secret = "These security configs can be dynamically updated only per-listener using the listener prefix"
+    stores = {"ssl.key.password": "x", "ssl.keystore.type": "PEM"}
+    assert broker(stores) == (request, f"{secret}: [ssl.key.password, ssl.keystore.type]")
+    single = "Cannot update these configs at default cluster level, broker id must be specified"
+    named = {f"listener.name.{listener}.{name}": value for listener in "ab" for name, value in stores.items()}
+    assert broker(named | {"max.connections": "2"}, False) == (request, f"{single}: [{', '.join(named)}]")
+    configs.check_broker(named | {"listener.name.a.max.connections": "2"}, ["listener.name.a.max.connections"], False, {})
+    kept = "the embedded broker does not implement its alteration, so its value stays"
+    places = {"listener.security.protocol.map": "A:SSL", "cordoned.log.dirs": ""}
+    assert broker(places, static={"cordoned.log.dirs": "x"}) == (
+        invalid,
+        "Invalid value A:SSL for configuration listener.security.protocol.map:"
+        f" {kept} SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    )
+    unlike = [configs.Operation(name, kind, None) for name, kind in (("a", SET), ("b", DELETE), ("c", APPEND))]
+    assert refusal(configs.check_operations, unlike) == (request, "Null value not supported for : a,c")
+    assert refusal(configs.check_operations, [unlike[1]] * 2) == (request, "Error due to duplicate config keys")
+    for kind, word in ((APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")):
+        for name in ("retention.ms", "no.such"):
+            assert refusal(altered, {}, (name, kind, "5")) == (invalid, f"Can't {word} to key {name} because its type is not LIST.")
+    assert altered({"cleanup.policy": ""}, ("cleanup.policy", APPEND, None), ("retention.ms", SET, None)) == {
+        "cleanup.policy": "",
+        "retention.ms": "",
+    }
+    for check, what, kind, more in (
+        (configs.check_topic, "topic config name", invalid, ()),
+        (configs.check_group, "group config name", invalid, (NO_LAYERS,)),
+        (configs.check_client_metrics, "client metrics configuration", request, ()),
+    ):
+        assert refusal(check, {"no.such": "5"}, *more) == (kind, f"Unknown {what}: no.such")
+    configs.check_topic({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    lags = "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (4)"
+    assert refusal(configs.check_topic, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}) == (invalid, lags)
+    assert "Tiered Storage" in refusal(configs.check_topic, {"remote.storage.enable": "true"})[1]
+    configs.check_topic({"remote.storage.enable": "false"})
+    for interval in ("100", "3600000"):
+        configs.check_client_metrics({"interval.ms": interval})
+    for interval in ("99", "3600001"):
+        limits = f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        assert refusal(configs.check_client_metrics, {"interval.ms": interval}) == (request, limits)
+
+
+def test_each_setting_is_documented():
+    told = {
+        (Resource.CLIENT_METRICS, "interval.ms"): config_docs.METRICS,
+        (Resource.TOPIC, "preallocate"): config_docs.UNSEEN,
+        (Resource.TOPIC, "segment.index.bytes"): config_docs.UNSEEN,
+        (Resource.BROKER, "num.io.threads"): config_docs.UNSEEN,
+        (Resource.TOPIC, "follower.replication.throttled.replicas"): "Replicas, as PARTITION:BROKER pairs or *, that follower copy no"
+        " faster than follower.replication.throttled.rate of the broker.",
+        (Resource.TOPIC, "max.message.bytes"): "Bytes of one record batch.",
+        (Resource.BROKER, "message.max.bytes"): "Bytes of one record batch.",
+        (Resource.BROKER, "broker.id"): "The number of this broker, as node.id.",
+        (Resource.BROKER, "log.dirs"): "Where the logs lie; none if they are kept in memory.",
+        (Resource.BROKER, "log.retention.hours"): "The default of log.retention.ms, in hours.",
+        (Resource.BROKER, "log.retention.minutes"): "The default of log.retention.ms, in minutes.",
+        (Resource.BROKER, "log.roll.hours"): "The default of log.roll.ms, in hours.",
+        (Resource.BROKER, "log.flush.scheduler.interval.ms"): config_docs.NOT_IMPLEMENTED,
+        (Resource.TOPIC, "remote.storage.enable"): config_docs.NOT_IMPLEMENTED,
+        (Resource.GROUP, "consumer.session.timeout.ms"): "A member of a consumer group (KIP-848) that is not heard of for so long is out.",
+    }
+    keys = {
+        Resource.TOPIC: configs.topic_keys(),
+        Resource.BROKER: configs.broker_keys(),
+        Resource.GROUP: configs.group_keys(),
+        Resource.CLIENT_METRICS: configs.client_metrics_keys(),
+    }
+    found = {(kind, name): config_docs.documentation(kind, keys[kind][name]) for kind, name in told}
+    assert found == told
