@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
-from kafkacore.cli import perf_clients
+from kafkacore.cli import perf_clients, perf_report
 from kafkacore.cli.perf_report import MIB, Progress, Samples
-from kafkacore.errors import Code
+from kafkacore.errors import Code, KafkaError
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.commands import Commands
@@ -139,6 +141,138 @@ def test_percentiles_of_the_samples_and_rates_of_intervals() -> None:
     progress = Progress(0.0)
     progress.points = [(0.0, 0), (0.5, 100), (0.5, 100), (1.0, 400)]
     assert progress.rates() == [(0.5, 200.0), (1.0, 600.0)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of both modules, moved by hand."""
+    moved = SimpleNamespace(now=50.0)
+    read = SimpleNamespace(monotonic=lambda: moved.now, time=lambda: 1_000 + moved.now)
+    monkeypatch.setattr(perf_report, "time", read)
+    monkeypatch.setattr(perf_clients, "time", read)
+    return moved
+
+
+def test_rates_and_how_they_went(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(clock.now)
+    for now, kept in ((50.125, False), (50.25, True), (50.4375, False), (50.5, True)):
+        clock.now = now
+        assert progress.reached(int(now * 4)) is kept
+    assert progress.reached(203, last=True)
+    assert progress.points == [(0.0, 0), (0.25, 201), (0.5, 202), (0.5, 203)]
+    wanted = {"records": 900, "bytes": 3 << 20, "seconds": 4.1234568, "records_per_s": 218.3, "mb_per_s": 0.728}
+    found = perf_report.throughput(900, 3 << 20, 4.1234567891)
+    assert found == wanted | {"seconds": 4.123457}
+    assert perf_report.throughput(1, 0, 0.0)["records_per_s"] == 1e9
+    progress.points = [(0.0, 0), (1.0, 100), (2.0, 300), (3.0, 300), (4.0, 900)]
+    perf_report.show_rate(found, progress)
+    progress.points = [(float(n), n * (n - 1) // 2) for n in range(125)]
+    perf_report.show_rate(found, progress)
+    progress.points = progress.points[:3]
+    perf_report.show_rate(found, progress)
+    progress.points = [(0.0, 0), (1.0, 0), (2.0, 0), (3.0, 0)]
+    perf_report.show_rate(found, progress)
+    perf_report.show_times("x", {"p99_9": 1.5, "max": 2000.0})
+    perf_report.show_times("y", {})
+    line = "900 records, 3,145,728 bytes in 4.12 s: 218 records/s, 0.7 MB/s"
+    over = "records/s over time, up to"
+    assert capsys.readouterr().out.splitlines() == [
+        *(line, f"{over} 600: ▁▃ █"),
+        *(line, f"{over} 123:    ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇▇███"),
+        *(line, line, f"{over} 0:    ", "x, ms: p99.9 1.50, max 2,000.00"),
+    ]
+
+
+def test_values_are_sent_in_turns(clock: SimpleNamespace) -> None:
+    sizes = [
+        (len(found), {len(each) for each in found}) for found in (perf_clients.payloads_of(None, b"", n) for n in (100, 100_000, 5 << 20))
+    ]
+    assert sizes == [(1_000, {100}), (41, {100_000}), (1, {5 << 20})]
+    assert set(b"".join(perf_clients.payloads_of(None, b"", 100))) == set(range(ord("A"), ord("Z") + 1))
+    sent: list[Any] = []
+    asked: list[Any] = []
+    producer: Any = SimpleNamespace(
+        send=lambda topic, value, on_delivery=None: sent.append((topic, value, on_delivery)),
+        send_many=lambda topic, values: sent.append((topic, list(values))) or SimpleNamespace(add_done_callback=asked.append),
+    )
+    sender = perf_clients.Sender(producer, "t", [b"a", b"b", b"c"], 0)
+    sender.objects(4, 5, 2)
+    assert [(topic, value) for topic, value, _ in sent] == [("t", each) for each in (b"b", b"c", b"a", b"b", b"c")]
+    assert [told is not None for *_, told in sent] == [True, False, True, False, True]
+    clock.now += 1.5
+    errors = [KafkaError("first"), KafkaError("second")]
+    for (*_, told), error in zip(sent[::2], (None, *errors), strict=True):
+        told(None, error)
+    assert (sender.latency.summary()["max"], len(sender.latency), sender.failed, sender.failures) == (1_500.0, 1, 2, errors[1:])
+    for payloads, ours in (([b"aa", b"bb", b"cc"], [b"cc", b"aa", b"bb", b"cc"]), ([b"a", b"bb", b"c"], [b"c", b"a", b"bb", b"c"])):
+        sender = perf_clients.Sender(producer, "t", payloads, 4)
+        sender.columns(5, 4, 1)
+        assert (sent[-1][0], [bytes(each) for each in sent[-1][1]]) == ("t", ours)
+    clock.now += 0.5
+    for failed in ({}, {3: errors[0], 4: errors[1]}):
+        asked[-1](SimpleNamespace(result=lambda timeout, failed=failed: SimpleNamespace(errors=failed)))
+    assert (sender.latency.summary()["max"], len(sender.latency), sender.failed, sender.failures) == (500.0, 1, 2, errors[:1])
+
+
+def test_what_polls_bring(clock: SimpleNamespace) -> None:
+    def record(value: bytes | None, key: bytes | None, age_ms: int) -> Any:
+        return SimpleNamespace(value=value, key=key, timestamp_ms=1_050_000 - age_ms)
+
+    given: list[Any] = []
+    answers: list[Any] = [{"a": [record(b"abc", b"k", 9), record(None, None, 5)], "b": [record(b"d", None, -5)]}, {}, {}]
+
+    def poll(wait_s: float, most: int) -> Any:
+        given.append((wait_s, most))
+        return answers.pop(0)
+
+    consumer: Any = SimpleNamespace(poll=poll, config=SimpleNamespace(max_poll_records=500))
+    reader = perf_clients.Reader(consumer, columns=False)
+    assert [reader.poll(most, 0.5) for most in (501, 7, 0)] == [(3, 5), (0, 0), (0, 0)]
+    assert given == [(0.5, 500), (0.5, 7), (0.5, 1)]
+    assert (len(reader.polls), len(reader.ages), reader.ages.summary()["max"], reader.ages.summary()["mean"]) == (1, 2, 5.0, 2.5)
+
+    class Batch(list[int]):
+        keys = SimpleNamespace(lengths=np.array([-1, 2]))
+        values = SimpleNamespace(lengths=np.array([3, -1]))
+        timestamps_ms = (1_050_000, 1_049_000)
+
+    def poll_batch(wait_s: float) -> list[Batch]:
+        clock.now += wait_s
+        return batches.pop(0)
+
+    batches: list[list[Batch]] = [[Batch([0, 0]), Batch([0])], []]
+    consumer = SimpleNamespace(poll_batch=poll_batch)
+    reader = perf_clients.Reader(consumer, columns=True)
+    assert [reader.poll(1, 0.5) for _ in range(2)] == [(3, 10), (0, 0)]
+    assert (len(reader.polls), reader.polls.summary()["max"], len(reader.ages), reader.ages.summary()["max"]) == (1, 500.0, 2, 1_500.0)
+
+
+def test_a_run_is_drawn(clock: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    progress, samples = Progress(clock.now), Samples()
+    perf_report.plot_run(tmp_path / "none.png", "t", progress, samples, "age")
+    progress.points = [(0.0, 0), (1.0, 5), (3.0, 9)]
+    for ms in (0.0, 2.0, 4.0):
+        clock.now += 1
+        samples.add(ms)
+        perf_report.plot_run(tmp_path / "new" / "a.png", "t", progress, samples, "age")
+        samples.add(ms + 1)
+    empty, _, _, figure = drawn
+    assert [len(axis.lines) for axis in empty.axes] == [0, 0]
+    above, below = figure.axes
+    assert (above.get_ylabel(), above.get_title(), above.get_ylim()[0]) == ("records/s", "t", 0)
+    assert (below.get_ylabel(), below.get_xlabel(), below.get_yscale()) == ("age, ms", "seconds", "linear")
+    assert above.lines[0].get_xydata().tolist() == [[1, 5], [3, 2]]
+    points, *levels = below.lines
+    assert points.get_xydata().tolist() == [[1, 0], [1, 1], [2, 2], [2, 3], [3, 4]]
+    assert [list(line.get_ydata()) for line in levels] == [[2, 2], [pytest.approx(3.96)] * 2]
+    assert [text.get_text() for text in below.texts] == ["p50 2.0 ms", "p99 4.0 ms"]
+    later = Samples()
+    later.add(2.0)
+    perf_report.plot_run(tmp_path / "a.png", "t", progress, later, "age")
+    assert drawn[-1].axes[1].get_yscale() == "log"
 
 
 def test_output_for_people_and_pictures(topic: str, tmp_path: Path, cli: Commands) -> None:
