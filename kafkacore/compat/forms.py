@@ -40,7 +40,8 @@ def service_name(name: str | None) -> str | None:
 def at_beginning(pattern: Any) -> re.Pattern[str]:
     """A pattern that matches the beginning of a name, as one that matches all of it, which the engine wants."""
     text, flags = (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, re.compile(pattern).flags)
-    return re.compile(f"(?:{_FLAGS.sub('', text, count=1) if _FLAGS.match(text) else text})[\\s\\S]*", flags)
+    named = _FLAGS.match(text)
+    return re.compile(f"(?:{text[named.end() :] if named else text})[\\s\\S]*", flags)
 
 
 def expiry_ms(token: str) -> int:

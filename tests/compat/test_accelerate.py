@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kafkacore._codec import ForeignBatchBuilder, ForeignRecords
 from kafkacore.compat.acceleration import PACKAGES, accelerate
+from kafkacore.compat.acceleration import Records as ForeignBatches
 from kafkacore.errors import ConfigError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.clusters import addresses
@@ -31,6 +32,24 @@ BATCH = (
     "base_offset magic crc attributes last_offset_delta next_offset compression_type timestamp_type is_transactional is_control_batch "
     "first_timestamp max_timestamp producer_id producer_epoch base_sequence"
 ).split()
+
+NUMBERS = ("calc_crc32c", "decode_varint", "encode_varint")
+SWAPPED = {
+    "kafka": {
+        "DefaultRecordBatch": "record.default_records record.memory_records",
+        "DefaultRecordBatchBuilder": "record.default_records record.memory_records producer.kafka",
+        "murmur2": "partitioner partitioner.default",
+        **dict.fromkeys(NUMBERS, "record.util record.default_records"),
+    },
+    "aiokafka": {
+        "DefaultRecordBatch": "record.default_records record.memory_records",
+        "DefaultRecordBatchBuilder": "record.default_records producer.message_accumulator producer.producer",
+        "MemoryRecords": "record.memory_records consumer.fetcher",
+        "murmur2": "partitioner",
+        **dict.fromkeys(NUMBERS, "record.util"),
+    },
+}
+"""In which modules of a package which names are others'."""
 
 
 def layer(package: str, name: str) -> Any:
@@ -180,9 +199,29 @@ def test_a_message_set_is_left_to_the_package() -> None:
         assert records.next_batch() is None
 
 
+def test_where_a_batch_ends_and_how_short_it_may_be() -> None:
+    def found(length: int, size: int, magic: int = 2) -> Any:
+        data = bytearray(size)
+        data[8:12], data[16:17] = length.to_bytes(4, "big", signed=True), bytes([magic])
+        batches = ForeignBatches(data[:size] * 2, bytes, lambda part, number: (len(part), number), ValueError)
+        assert batches.has_next()
+        try:
+            return [batches.next_batch() for _ in range(3)]
+        except ValueError as error:
+            return str(error)
+
+    short = "Record size is less than the minimum record overhead (14)"
+    assert [found(14, 26, magic) for magic in (0, 1)] == [[(26, magic), (26, magic), None] for magic in (0, 1)]
+    assert [len(each) for each in found(14, 26)[:2]] == [26, 26]
+    assert [found(0, 12), found(-5, 12), found(-13, 12), found(13, 25)] == [short] * 4
+    records = [ForeignBatches(data, bytes, bytes, ValueError) for data in (b"", bytes(11), bytes(8) + b"\0\0\0\x0e" + bytes(13))]
+    assert [(each.has_next(), each.next_batch()) for each in records] == [(False, None)] * 3
+
+
 @pytest.mark.parametrize("package", NAMES)
 def test_it_is_undone(package: str) -> None:
     before = {(swap.module, swap.name): getattr(importlib.import_module(swap.module), swap.name) for swap in PACKAGES[package]()}
+    assert before.keys() == {(f"{package}.{module}", name) for name, modules in SWAPPED[package].items() for module in modules.split()}
     done = accelerate(package)
     assert all(getattr(importlib.import_module(module), name) is not value for (module, name), value in before.items())
     done.undo()

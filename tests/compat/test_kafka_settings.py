@@ -95,15 +95,17 @@ def test_a_token_lasts_as_long_as_it_says() -> None:
         def __init__(self, token: str) -> None:
             self.token = lambda: token
 
-    body = base64.urlsafe_b64encode(json.dumps({"exp": 1_900_000_000}).encode()).decode().rstrip("=")
-    provider = _token_provider(Provider(f"e30.{body}."))
-    assert provider is not None
-    assert provider() == (f"e30.{body}.", 1_900_000_000_000)
+    for expiry_s in (1_900_000_000, 7, 17, 117):  # of each length, by which padding is left out
+        body = base64.urlsafe_b64encode(json.dumps({"exp": expiry_s}).encode()).decode().rstrip("=")
+        provider = _token_provider(Provider(f"e30.{body}."))
+        assert provider is not None
+        assert provider() == (f"e30.{body}.", expiry_s * 1_000)
     opaque = _token_provider(Provider("opaque"))
     assert opaque is not None
+    asked_ms = int(time.time() * 1000)
     token, expiry_ms = opaque()
     assert token == "opaque"
-    assert expiry_ms > time.time() * 1000
+    assert asked_ms + 3_600_000 <= expiry_ms <= time.time() * 1000 + 3_600_000
     assert _token_provider(None) is None
 
 

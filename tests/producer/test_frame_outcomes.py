@@ -44,19 +44,37 @@ class Batch:
         return self.where
 
 
-def test_rows_of_two_batches_fail_and_the_others_are_where_they_are() -> None:
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_rows_of_two_batches_fail_and_the_others_are_where_they_are(looks_first: bool) -> None:
     large, late = errors.RecordTooLarge("large"), errors.KafkaTimeoutError("late")
     frame: Any = FrameFuture("t")
-    frame.add(Batch(5, {3: large}, {FIRST: (10, 12), SECOND: (0, 2)}))
-    frame.add(Batch(4, {0: late}, {FIRST: (12, 15)}))
-    frame.add(last := Batch(1, {}, {SECOND: (7, 8)}, known=False))
+    batches = [Batch(5, {3: large}, {FIRST: (10, 12), SECOND: (0, 2)}), Batch(4, {0: late}, {FIRST: (12, 15)})]
+    for each in (*batches, last := Batch(1, {}, {SECOND: (7, 8)}, known=False)):
+        frame.add(each)
+    assert not frame.done()
+    if looks_first:
+        assert len(frame.so_far()) == 9
     with pytest.raises(errors.KafkaTimeoutError, match="still on its way"):
         frame.result(0)
     found = frame.so_far()
     assert (len(found), found.delivered, found.errors) == (9, 7, {3: large, 5: late})
+    assert [each.timeouts for each in (*batches, last)] == [[0]] * 3
     last.known = True
     assert len(frame.result(0)) == 10
     assert found.stretches == {FIRST: (10, 15), SECOND: (0, 8)}
+
+
+def test_of_two_that_wait_for_a_frame_one_waits_for_the_other_and_no_longer_than_it_may() -> None:
+    class Asking(Batch):
+        def result(self, timeout: float | None) -> Batch:
+            with pytest.raises(errors.KafkaTimeoutError, match=r"not all of 1 row have an outcome within 0 s") as late:
+                frame.result(0)
+            assert late.value.topic == "t"
+            return super().result(timeout)
+
+    frame: Any = FrameFuture("t")
+    frame.add(Asking(1, {}, {FIRST: (0, 1)}))
+    assert frame.result().stretches == {FIRST: (0, 1)}
 
 
 def test_the_first_row_that_failed_is_the_exception() -> None:
