@@ -102,8 +102,9 @@ class SaslOpening:
 
     def _versions(self, answer: Any) -> None:
         ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        low, high = ranges.get(SaslHandshakeRequest.API_KEY, (0, -1))
-        first, last = ranges.get(SaslAuthenticateRequest.API_KEY, (0, -1))
+        none = (0, -1)
+        low, high = ranges.get(SaslHandshakeRequest.API_KEY, none)
+        first, last = ranges.get(SaslAuthenticateRequest.API_KEY, none)
         self.authenticate_version = min(last, SaslAuthenticateRequest.MAX_VERSION)
         if not low <= HANDSHAKE_VERSION <= high or self.authenticate_version < first:
             raise errors.UnsupportedSaslMechanism("the broker does not speak SaslAuthenticate: it is older than Kafka 1.0, or no broker")
@@ -125,7 +126,7 @@ class SaslOpening:
             raise errors.SaslAuthentication(f"{reason}; {refusal}" if refusal else reason)
         self.session_lifetime_ms = answer.session_lifetime_ms
         token = self._client.step(bytes(answer.auth_bytes))
-        if token is None and self._client.done:
+        if self._client.done:
             return None
         return self._authenticate(token)
 
@@ -268,13 +269,15 @@ def new_clients(settings: SaslSettings, clock: Clock, login: TokenLogin | None =
 
         return bearer
     if settings.mechanism == "PLAIN":
-        PlainClient(settings.username, settings.password)
-        return lambda: PlainClient(settings.username, settings.password)
-    is_token = settings.is_delegation_token
-    ScramClient(settings.mechanism, settings.username, settings.password)
+        plain = functools.partial(PlainClient, settings.username, settings.password)
+        plain()  # checks them
+        return plain
     # Brokers of a cluster share a user's salt: hashing, which takes milliseconds of the I/O thread, is done for the first connection only.
-    salted = functools.lru_cache(maxsize=4)(functools.partial(salted_password, settings.mechanism, settings.password))
-    return lambda: ScramClient(settings.mechanism, settings.username, settings.password, salted=salted, is_delegation_token=is_token)
+    salted = functools.lru_cache(functools.partial(salted_password, settings.mechanism, settings.password))
+    given, is_token = (settings.mechanism, settings.username, settings.password), settings.is_delegation_token
+    scram = functools.partial(ScramClient, *given, salted=salted, is_delegation_token=is_token)
+    scram()
+    return scram
 
 
 def no_token(error: KafkaError) -> AuthenticationFailedError:

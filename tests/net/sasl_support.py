@@ -13,9 +13,9 @@ CREDENTIAL = scram_credential("SCRAM-SHA-512", salted_password("SCRAM-SHA-512", 
 class SaslBroker:
     """Answers what a client asks while it authenticates."""
 
-    def __init__(self, peer, *, authenticate=(0, 2), lifetime_ms=0, password=PASSWORD, code=0, machine=None):
+    def __init__(self, peer, *, authenticate=(0, 2), handshake=(0, 1), lifetime_ms=0, password=PASSWORD, code=0, machine=None):
         self.peer = peer
-        self.authenticate = authenticate
+        self.ranges = {17: handshake, 36: authenticate}
         self.lifetime_ms = lifetime_ms
         self.password = password
         self.code = code
@@ -33,8 +33,8 @@ class SaslBroker:
         key = header.request_api_key
         self.asked.append((key, header.request_api_version))
         if key == 18:
-            ranges = {17: (0, 1), 36: self.authenticate} if self.authenticate else {17: (0, 1)}
-            keys = [protocol.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in ranges.items()]
+            ranges = [(each, *known) for each, known in self.ranges.items() if known]
+            keys = [protocol.ApiVersion(api_key=each, min_version=low, max_version=high) for each, low, high in ranges]
             self.peer.answer(header, protocol.ApiVersionsResponse(error_code=0, api_keys=keys))
         elif key == 17:
             self.machine = self.machine or (

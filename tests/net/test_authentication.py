@@ -2,10 +2,13 @@
 
 import hashlib
 import struct
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from kafkacore import protocol
+from kafkacore.bounds import SASL_ANSWER_BYTES
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import (
@@ -13,6 +16,7 @@ from kafkacore.errors import (
     ConfigError,
     CorruptDataError,
     IllegalSaslState,
+    KafkaError,
     SaslAuthentication,
     UnsupportedSaslMechanism,
 )
@@ -50,6 +54,7 @@ def authenticate(authenticator, transport, broker):
 def test_to_its_end_over_any_pieces(settings, step_bytes):
     authenticator, transport, broker = connection(settings, lifetime_ms=5_000)
     transport.max_read_bytes = transport.max_write_bytes = step_bytes
+    assert authenticator.session_lifetime_ms == 0
     authenticate(authenticator, transport, broker)
     tokens = 1 if settings is PLAIN else 2
     assert broker.asked == [(18, 0), (17, 1), *[(36, 2)] * tokens]
@@ -103,8 +108,9 @@ def test_bytes_behind_the_last_answer_stay_for_the_channel():
 
 
 @each_row(("offered", "spoken"), [((0, 0), 0), ((0, 1), 1), ((0, 9), 2)])
-def test_versions_of_older_and_newer_brokers(offered, spoken):
-    authenticator, transport, broker = connection(authenticate=offered, lifetime_ms=7)
+@each_row("handshake", [(0, 1), (1, 9)])
+def test_versions_of_older_and_newer_brokers(offered, spoken, handshake):
+    authenticator, transport, broker = connection(authenticate=offered, handshake=handshake, lifetime_ms=7)
     authenticate(authenticator, transport, broker)
     assert broker.asked[-1] == (36, spoken)
     assert authenticator.session_lifetime_ms == (7 if spoken else 0)
@@ -118,6 +124,8 @@ def test_versions_of_older_and_newer_brokers(offered, spoken):
         ({"code": 34}, IllegalSaslState, "this listener of the broker does not use SASL"),
         ({"authenticate": None}, UnsupportedSaslMechanism, "older than Kafka 1.0"),
         ({"authenticate": (5, 6)}, UnsupportedSaslMechanism, "does not speak SaslAuthenticate"),
+        *(({"handshake": each}, UnsupportedSaslMechanism, "does not speak SaslAuthenticate") for each in (None, (0, 0), (2, 3))),
+        ({"machine": SimpleNamespace(step=Mock(side_effect=SaslAuthentication("")))}, SaslAuthentication, "invalid credentials$"),
     ],
 )
 def test_refusals_name_mechanism_user_and_broker(broker, kind, why):
@@ -130,29 +138,47 @@ def test_refusals_name_mechanism_user_and_broker(broker, kind, why):
     assert PASSWORD not in repr(caught.value.__cause__)
 
 
-def test_extensions_that_no_message_holds_are_an_error_of_the_settings():
-    with pytest.raises(ConfigError):
-        new_clients(SaslSettings("OAUTHBEARER", claims={"sub": "alice"}, extensions={"auth": "x"}), ManualClock())
+def test_a_handshake_may_fail_for_any_reason():
+    with pytest.raises(KafkaError) as caught:
+        authenticate(*connection(code=-1))
+    assert (caught.value.code, isinstance(caught.value, AuthenticationFailedError)) == (-1, False)
 
 
 @each_row(
-    "data",
+    "settings",
     [
-        struct.pack(">i", -1),
-        struct.pack(">i", 3),
-        struct.pack(">i", 2**31 - 1),
-        b"HTTP/1.1 400 Bad Request\r\n",
-        struct.pack(">ii", 4, 99),
-        struct.pack(">ii", 4, 0),
-        struct.pack(">iihi", 10, 0, 0, 2**31 - 1),
+        SaslSettings("OAUTHBEARER", claims={"sub": "alice"}, extensions={"auth": "x"}),
+        SaslSettings("PLAIN", "alice", "\0"),
+        SaslSettings("SCRAM-SHA-512", "", "x"),
     ],
 )
-def test_garbage_instead_of_an_answer(data):
+def test_what_no_message_holds_is_an_error_of_the_settings(settings):
+    with pytest.raises(ConfigError):
+        new_clients(settings, ManualClock())
+
+
+@each_row(
+    ("data", "why"),
+    [
+        (struct.pack(">i", -1), "a frame of -1 bytes"),
+        (struct.pack(">i", 3), "a frame of 3 bytes"),
+        (struct.pack(">i", SASL_ANSWER_BYTES + 1), f"a frame of {SASL_ANSWER_BYTES + 1} bytes"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Kafka's protocol"),
+        (struct.pack(">ii", 4, 99), "answered request 99 instead of 0"),
+        (struct.pack(">ii", 4, 0), None),
+        (struct.pack(">iihi", 10, 0, 0, 2**31 - 1), None),
+    ],
+)
+def test_garbage_instead_of_an_answer(data, why):
     authenticator, transport, broker = connection()
     assert not authenticator.step(transport)
     broker.peer.transport.write([data], 0)
-    with pytest.raises(CorruptDataError):
+    with pytest.raises(CorruptDataError, match=why):
         authenticator.step(transport)
+    authenticator, transport, broker = connection()
+    authenticator.step(transport)
+    broker.peer.transport.write([struct.pack(">i", SASL_ANSWER_BYTES)], 0)
+    assert not authenticator.step(transport)  # its rest may come
     authenticator, transport, broker = connection()
     authenticator.step(transport)
     broker.peer.close()

@@ -80,6 +80,26 @@ def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
     assert (choice[:2], choice[16:].startswith(b"\x01\x00\x00\x00" + f"alice@{REALM}".encode())) == (b"\x05\x04", True)
 
 
+def test_neither_side_goes_on_after_its_end_or_out_of_its_order(keytabs):
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
+    with pytest.raises(SaslAuthentication, match="the broker goes on with GSSAPI out of its order"):
+        client_of(client.context).step(b"x")
+    said = talk(client, server)
+    with pytest.raises(SaslAuthentication, match="the client goes on with GSSAPI after its end"):
+        server.step(said[4])
+    for challenge in (None, b""):
+        with pytest.raises(SaslAuthentication, match="the broker goes on with GSSAPI out of its order"):
+            client.step(challenge)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
+    client.step(server.step(client.step(None)))
+    with pytest.raises(SaslAuthentication, match="the client sent 1 bytes where GSSAPI has none"):
+        server.step(b"x")
+    client.step(server.step(b""))
+    with pytest.raises(SaslAuthentication, match="sent a challenge of 1 bytes where GSSAPI has none"):
+        client.step(b"x")
+    assert not client.done
+
+
 @each_row(
     ("offer", "why"),
     [(b"\x01\0\0", "in 3 bytes instead of 4"), (b"\x06\0\1\0", "wants a security layer of SASL's own"), (b"", "in 0 bytes")],
@@ -99,7 +119,7 @@ def test_offers_that_a_client_refuses(keytabs, offer, why):
         (b"\x02\0\0\0", "chooses security layer 2"),
         (b"\x01\0\0", "in 3 bytes"),
         (b"", "in 0 bytes"),
-        (b"\x01\0\0\0" + bytes(2_000), "in 2004 bytes"),
+        (b"\x01\0\0\0" + bytes(1_025), "in 1029 bytes"),
     ],
 )
 def test_choices_that_a_broker_refuses(keytabs, choice, why):
@@ -115,7 +135,8 @@ def test_the_user_is_whom_the_ticket_names_whatever_the_client_says(keytabs):
     client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     server.step(b"")
-    assert server.step(client.context.wrap(b"\x01\0\0\0kafka/localhost")) == b""
+    assert server.claimed == f"alice@{REALM}" and server.user == ""
+    assert server.step(client.context.wrap(b"\x01\0\0\0" + bytes(1_024))) == b""
     assert server.user == "alice"
 
 
