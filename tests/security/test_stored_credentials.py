@@ -9,9 +9,12 @@ import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.broker.controller.credentials import alter_user_scram_credentials
 from kafkacore.broker.handlers import security
 from kafkacore.broker.handlers.security import describe_client_quotas, describe_user_scram_credentials
 from kafkacore.errors import Code
+from kafkacore.net.sasl import scram_credential
+from kafkacore.protocol import metadata_log as m
 from tests.kit.rows import each_row
 
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -86,6 +89,58 @@ def test_users_of_scram(named: list[str] | None) -> None:
     else:
         assert found == {"b": (0, [(2, 6), (1, 7)]), "a": (Code.DUPLICATE_RESOURCE, []), "stranger": (Code.RESOURCE_NOT_FOUND, [])}
         assert all(each.user in each.error_message for each in results if each.error_code) and len(results) == 3
+
+
+def altered(*wanted: tuple[str, int, int | None]) -> Any:
+    """What the controller makes of users, mechanisms and iterations; None deletes."""
+    deletions = [p.ScramCredentialDeletion(name=name, mechanism=kind) for name, kind, count in wanted if count is None]
+    upsertions = [
+        p.ScramCredentialUpsertion(name=name, mechanism=kind, iterations=count, salt=b"salt", salted_password=b"salted")
+        for name, kind, count in wanted
+        if count is not None
+    ]
+    state: Any = SimpleNamespace(image=SimpleNamespace(scram_credentials={("a", 1): None, ("b", 2): None}))
+    request = p.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+    return alter_user_scram_credentials(state, request, 0, 0)
+
+
+def test_credentials_that_are_written() -> None:
+    written = altered(("a", 1, None), ("b", 1, 4_096), ("c", 2, 16_384), ("d", 2, 4_095))
+    deletion = m.RemoveUserScramCredentialRecord(name="a", mechanism=1)
+    kept = [
+        m.UserScramCredentialRecord(name=name, mechanism=kind, **scram_credential(called, b"salted", b"salt", count)._asdict())
+        for name, kind, called, count in (("b", 1, "SCRAM-SHA-256", 4_096), ("c", 2, "SCRAM-SHA-512", 16_384))
+    ]
+    assert written.records == [deletion, *kept]
+    refused = (errors.UnacceptableCredential.code, "Too few iterations")
+    assert [(each.user, (each.error_code, each.error_message)) for each in written.response.results] == [
+        *((name, (0, None)) for name in "abc"),
+        ("d", refused),
+    ]
+
+
+@each_row(
+    "wanted, error, why",
+    [
+        ([("", 1, 4_096)], errors.UnacceptableCredential, "Username must not be empty"),
+        ([("a", 3, 4_096)], errors.UnsupportedSaslMechanism, "Unknown SCRAM mechanism"),
+        ([("a", 0, None)], errors.UnsupportedSaslMechanism, "Unknown SCRAM mechanism"),
+        ([("a", 1, 4_095)], errors.UnacceptableCredential, "Too few iterations"),
+        ([("a", 1, 16_385)], errors.UnacceptableCredential, "Too many iterations"),
+        ([("a", 2, None)], errors.ResourceNotFound, "Attempt to delete a user credential that does not exist"),
+        ([("a", 1, None), ("a", 2, 5_000)], errors.DuplicateResource, "A user credential cannot be altered twice in the same request"),
+        (
+            [("a", 1, 5_000), ("a", 2, None), ("a", 1, 1)],
+            errors.DuplicateResource,
+            "A user credential cannot be altered twice in the same request",
+        ),
+        ([("a", 1, 1), ("a", 3, 5_000)], errors.UnacceptableCredential, "Too few iterations"),
+    ],
+)
+def test_credentials_that_are_refused(wanted: list[Any], error: type[errors.KafkaError], why: str) -> None:
+    written = altered(*wanted)
+    (result,) = written.response.results
+    assert (written.records, result.error_code, result.error_message) == ([], error.code, why)
 
 
 def test_who_may_not_ask_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
