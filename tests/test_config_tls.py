@@ -9,7 +9,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.config_broker_tls import BrokerTls, check_tls, gathered, tls_of
 from kafkacore.config_listeners import Listener
 from kafkacore.config_security import tls_settings
-from kafkacore.config_tls import ContextSource, pem_text
+from kafkacore.config_tls import TLS_VERSIONS, ContextSource, Store, TlsSettings, cipher_names, how_to_convert, make_context, pem_text
 from kafkacore.errors import ConfigError
 from tests.kit.rows import each_row
 
@@ -120,6 +120,10 @@ def test_certificates_in_every_form(files, trust, own):
         ({"ssl.cafile": "client.key"}, "cannot be used"),
         ({"ssl.certfile": "both.pem", "ssl.password": "wrong-one"}, "has another password than ssl_password"),
         ({"ssl.certfile": "locked.key"}, "holds no certificate"),
+        ({"ssl.certfile": "client.pem"}, "comes without a private key: ssl_keyfile, or a key in the same file"),
+        ({"ssl.certfile": "both.pem"}, "is encrypted, and ssl_password is not set"),
+        ({"ssl.truststore.location": "ca.pem", "ssl.truststore.type": "PKCS12"}, r"ca\.pem is PEM, and its type is set to PKCS12"),
+        ({"ssl.truststore.location": "trust.p12", "ssl.truststore.type": "PEM"}, r"trust\.p12 is not PEM, and its type is set to PEM"),
     ],
 )
 def test_what_cannot_be_read(files, settings, why):
@@ -149,6 +153,63 @@ def test_what_cannot_be_read(files, settings, why):
 def test_what_contradicts(settings, why):
     with pytest.raises(ConfigError, match=why):
         ClientConfig.from_user({**B, **settings})
+
+
+NEWEST = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+
+
+@each_row(
+    ("suites", "ciphers", "versions"),
+    [
+        ((), "", TLS_VERSIONS),
+        (NEWEST, "", ("TLSv1.3",)),
+        ((*NEWEST, "TLS_RSA_WITH_AES_128_CBC_SHA"), "AES128-SHA", TLS_VERSIONS),
+        (
+            ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_DHE_RSA_WITH_AES_256_CCM_8", "TLS_ECDHE_ECDSA_WITH_ARIA_256_GCM_SHA384"),
+            "ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES256-CCM8:ECDHE-ECDSA-ARIA256-GCM-SHA384",
+            ("TLSv1.2",),
+        ),
+    ],
+)
+def test_suites_by_the_names_of_openssl(suites, ciphers, versions):
+    assert cipher_names(suites, TLS_VERSIONS) == (ciphers, versions)
+
+
+@each_row(
+    ("suites", "versions", "why"),
+    [
+        (NEWEST[1:], TLS_VERSIONS, f"cannot choose among the suites of TLS 1.3: name all of {', '.join(NEWEST)}"),
+        (("TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_NO_WITH_X"), TLS_VERSIONS, "OpenSSL knows no suite 'TLS_NO_WITH_X'"),
+        (("AES128-SHA",), TLS_VERSIONS, "OpenSSL knows no suite 'AES128-SHA'"),
+        (("TLS_RSA_WITH_AES_128_CBC_SHA",), ("TLSv1.3",), "holds none for ssl_enabled_protocols=TLSv1.3"),
+        (NEWEST, ("TLSv1.2",), "holds none for ssl_enabled_protocols=TLSv1.2"),
+    ],
+)
+def test_suites_that_cannot_be(suites, versions, why):
+    with pytest.raises(ConfigError, match=why):
+        cipher_names(suites, versions)
+
+
+def test_a_context_is_as_its_settings_say():
+    none = Store(None, None, None)
+    narrow = TlsSettings(none, none, none, False, ("TLSv1.2",), ("TLS_RSA_WITH_AES_128_CBC_SHA",))
+    context = make_context(narrow)
+    assert context.minimum_version == context.maximum_version == ssl.TLSVersion.TLSv1_2
+    assert {each["name"] for each in context.get_ciphers()} - {*NEWEST} == {"AES128-SHA"}
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert context.options & ssl.OP_NO_RENEGOTIATION and not context.verify_flags & ssl.VERIFY_X509_STRICT
+    context = make_context(TlsSettings(none, none, none, True))
+    assert context.check_hostname and context.minimum_version != context.maximum_version
+    for asked, mode in (("none", ssl.CERT_NONE), ("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)):
+        assert make_context(narrow._replace(client_auth=asked)).verify_mode == mode
+
+
+def test_texts_of_certificates_and_of_what_to_do():
+    lost = "-----BEGIN X-----" + "ab " * 40 + "-----END X-----"
+    assert pem_text(lost * 2) == f"-----BEGIN X-----\n{'ab' * 32}\n{'ab' * 8}\n-----END X-----\n" * 2
+    command = "is converted by: keytool -importkeystore -srckeystore"
+    assert how_to_convert("/a.b/c.jks") == f"/a.b/c.jks {command} /a.b/c.jks -destkeystore /a.b/c.p12 -deststoretype PKCS12"
+    assert how_to_convert("c") == f"c {command} c -destkeystore c.p12 -deststoretype PKCS12"
 
 
 def test_a_key_encrypted_in_the_old_way_keeps_its_headers():
