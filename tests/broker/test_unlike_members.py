@@ -219,7 +219,13 @@ class Selector:
 
 def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(clock):
     pauses, done = Pauses(clock), []
-    pauses.selector = selector = Selector("closed", "throttled", "delayed", "late", "doomed", "gone", "free")
+    for pause in (pauses.mute, lambda each: pauses.throttle(each, 100)):
+        pause("free")  # before the start, and of a connection that there is not
+        pauses.selector = selector = Selector("closed", "throttled", "delayed", "late", "doomed", "gone", "free")
+        pause("gone before")
+        assert (pauses.muted, pauses.throttled, pauses.selector) == (set(), {}, selector)
+        pauses.selector = None
+    pauses.selector = selector
     pauses.throttle("closed", 100)
     pauses.throttle("throttled", 100)
     pauses.delay("delayed", 50, lambda: done.append("delayed"))
@@ -243,6 +249,9 @@ def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(c
     pauses.timer.advance_clock()
     assert (done, selector.read) == (["delayed", "doomed"], {"free", "delayed", "throttled"})
     pauses.forget("doomed")
+    pauses.mute("free")
+    pauses.selector = None
+    pauses.unmute("free")  # of a server that stops
     assert (pauses.muted, pauses.throttled, pauses.delayed, pauses.silenced) == (set(), {}, {}, set())
 
 
