@@ -17,7 +17,7 @@ from kafkacore._codec import decode_request_body
 from kafkacore.broker import socket_server
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker
-from kafkacore.broker.slices import MAX_STEPS, Slices
+from kafkacore.broker.slices import Slices
 from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
@@ -360,7 +360,7 @@ def test_steps_have_an_end_without_a_clock() -> None:
     slices.add(two)
     for _ in range(3):
         slices.run(lambda: 0)
-    assert (one.steps, two.steps) == (2 * MAX_STEPS, MAX_STEPS)
+    assert (one.steps, two.steps) == (2 * 64, 64)
     times = iter(range(100))
     slices.run(lambda: next(times))  # two's turn, for 5 ms
-    assert (one.steps, two.steps) == (2 * MAX_STEPS, MAX_STEPS + 5)
+    assert (one.steps, two.steps) == (2 * 64, 64 + 5)

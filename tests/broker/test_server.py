@@ -311,6 +311,13 @@ def test_a_taken_port_is_an_error_and_nothing_is_left_behind(broker):
     assert not other.running
 
 
+def test_buffers_of_sockets_are_those_of_the_settings():
+    broker, made = Broker(BrokerConfig(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)), []
+    broker.wrap_transports = lambda each: made.append(each) or each
+    with broker:
+        assert {(each.send_buffer_bytes, each.receive_buffer_bytes) for each in made} == {(20_000, 30_000)}
+
+
 def test_idle_connections_are_closed():
     with Broker(BrokerConfig(connections_max_idle_ms=30)) as broker, Wire(broker.address) as wire:
         assert wire.ask(VERSIONS, 3).error_code == 0
