@@ -385,12 +385,12 @@ class Registry:
         answer = None
         if patient or self._clock() - self._unknown.get(number, -UNKNOWN_S) >= UNKNOWN_S:
             answer = self._get(f"/schemas/ids/{number}{_form(kind)}", (NO_SCHEMA,), tries=TRIES if patient else 1)
-        if answer is None:
-            with self._lock:
-                if len(self._unknown) >= SCHEMAS_KEPT:
-                    self._unknown.clear()
-                if not patient:
+            if answer is None and not patient:
+                with self._lock:
+                    if len(self._unknown) >= SCHEMAS_KEPT:
+                        self._unknown.clear()
                     self._unknown[number] = self._clock()
+        if answer is None:
             raise UnusableSchema(f"the schema registry {self.places} has no schema {number}")
         found, characters = self._schema(answer, kind, f"schema {number}")
         with self._lock:

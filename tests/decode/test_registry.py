@@ -26,7 +26,7 @@ from kafkacore.config_security import TokenEndpoint
 from kafkacore.config_tls import Store
 from kafkacore.decode import registry
 from kafkacore.decode.avro import flat
-from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
+from kafkacore.decode.registry import BACKOFF_S, TRIES, Registry, RegistryOptions, UnusableSchema, options_of
 from kafkacore.decode.values import Undecodable
 from tests.kit.inside import asking_of, flights_of, getting_of
 from tests.kit.late import late_or_skip
@@ -108,7 +108,10 @@ def test_where_unknown_schemas_are_taken_for_corrupt_an_id_is_asked_for_again_af
             asking.registry.by_id(1, "AVRO", patient=False)
     assert len(registry_server.asked) == 1
     registry_server.add("t-value", '"int"')
-    asking.now += UNKNOWN_S
+    asking.now += 29.9
+    with pytest.raises(UnusableSchema, match=r"has no schema 1"):
+        asking.registry.by_id(1, "AVRO", patient=False)
+    asking.now = 30.0
     assert asking.registry.by_id(1, "AVRO", patient=False).text == '"int"'
 
 
