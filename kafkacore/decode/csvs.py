@@ -53,7 +53,7 @@ class CsvDecoder(BlockDecoder):
         names = [f"{self.mark}{at}" for at in range(len(layout) + 1)]
         places = {each.name: names[at] for at, each in enumerate(layout, 1)}
         self._reading = {"column_names": names, "use_threads": False}
-        self._parsing = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False)
+        self._parsing = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         wanted = [(names[0], pa.string()), *((places[each.name], _read_as(each.type)) for each in fields)]
         self._converting = arrow_csv.ConvertOptions(
             column_types=dict(wanted),

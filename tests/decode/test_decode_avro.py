@@ -111,6 +111,42 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
     assert found == [(5,), (None,), (6,)] and list(faults) == [1]
 
 
+@each_row(
+    ("kind", "column", "value", "found"),
+    [
+        ({"type": "long", "logicalType": "timestamp-micros"}, "timestamp", 1_500, dt.datetime(1970, 1, 1, 0, 0, 0, 1_500, UTC)),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "timestamp", 1_500, dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, "timestamp_ntz", 1_500, dt.datetime(1970, 1, 1, 0, 0, 0, 1_500)),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, "timestamp_ntz", 1_500, dt.datetime(1970, 1, 1, 0, 0, 1, 500_000)),
+        ({"type": "int", "logicalType": "date"}, "date", 2, dt.date(1970, 1, 3)),
+        ({"type": "int", "logicalType": "time-millis"}, "int", 2, 2),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "decimal(4,0)", Decimal(-12), Decimal(-12)),
+        ({"type": "map", "values": "int"}, "map<string,int>", {"a": 1, "b": 2}, [("a", 1), ("b", 2)]),
+        (
+            {"type": "map", "values": ITEM},
+            "map<string,struct<q:double,e:string>>",
+            {"k": {"q": 1.0, "e": "A"}},
+            [("k", {"q": 1.0, "e": "A"})],
+        ),
+        ({"type": "array", "items": ["null", "float"]}, "array<float>", [None, 0.5, 1.5], [None, 0.5, 1.5]),
+        ({"type": "fixed", "name": "Two", "size": 1}, "binary", b"x", b"x"),
+        ("boolean", "boolean", True, True),
+        (["null", "bytes"], "binary", None, None),
+    ],
+)
+def test_each_type_of_avro_has_its_column(kind: Any, column: str, value: Any, found: Any) -> None:
+    schema = record_of(kind)
+    schema["fields"].append({"name": "z", "type": "int"})
+    plain = record_of("long" if "timestamp" in column else "int" if column in ("date", "int") else kind)
+    plain["fields"].append({"name": "z", "type": "int"})
+    decoder = avro_decoder(schema)
+    assert [ddl.name_of(each.type) for each in decoder.fields] == [column, "int"]
+    written = avro_written(plain, {"a": value, "z": 5})
+    assert rows(decoder, [written, written]) == ([(found, 5)] * 2, {})
+    again = avro_decoder(schema, f"z INT, a {column}")
+    assert rows(again, [written]) == ([(5, found)], {})
+
+
 def nested_unions(levels: int) -> Any:
     return "int" if not levels else {"type": "array", "items": ["null", "string", nested_unions(levels - 1)]}
 
@@ -292,6 +328,9 @@ def test_protobuf_as_protobuf_writes_it(described: str) -> None:
     assert found[0] == whole
     assert found[1] == (0, "", Decimal(0), None, "A", [], None, [], None, b"", [])
     assert found[4][4] == "7"
+    pair = make(map={"k": 5, "l": 6}, rep=[1, 2]).SerializeToString()
+    ((entries, numbers),), _ = rows(proto_decoder(described, "map MAP<STRING, DOUBLE>, rep ARRAY<DECIMAL(9,1)>"), [pair])
+    assert sorted(entries) == [("k", 5.0), ("l", 6.0)] and numbers == [1, 2]
     assert sorted(faults) == [3, 5] and "no p.M" in faults[3]
 
 

@@ -425,5 +425,9 @@ def test_ddl_reads_what_it_writes() -> None:
     kinds = "a INT,`b``c` STRUCT<x: ARRAY<DECIMAL(10,2)>,y:MAP<STRING,TIMESTAMP_NTZ>> COMMENT 'it''s',c decimal, d timestamp , e BINARY"
     schema = ddl.parse(kinds.replace("it''s", "its"), "o")
     assert schema.names == ["a", "b`c", "c", "d", "e"]
+    assert [ddl.name_of(each.type) for each in list(schema)[2:]] == ["decimal(10,0)", "timestamp", "binary"]
+    assert [
+        ddl.name_of(ddl.parse(f"a: {kind}", "o").field(0).type) for kind in ("dec(7)", "NUMERIC(38,38)", "decimal(1,1)", "struct<>")
+    ] == [*("decimal(7,0)", "decimal(38,38)", "decimal(1,1)", "struct<>")]
     written = ", ".join(f"`{each.name.replace('`', '``')}` {ddl.name_of(each.type)}" for each in schema)
     assert ddl.parse(written, "o") == schema

@@ -58,6 +58,64 @@ def test_a_schema_is_asked_for_once(registry_server: Any, asking: Asking) -> Non
     assert asking.registry.by_id(number, "AVRO") is asking.registry.by_id(number, "AVRO")
     assert asking.registry.latest("t-value", "AVRO").text == '"int"'
     assert registry_server.asked == [f"/schemas/ids/{number}", "/subjects/t-value/versions/latest"]
+    asking.registry.close()
+    asking.registry.by_id(number, "AVRO")
+    assert registry_server.asked[2:] == [f"/schemas/ids/{number}"]
+
+
+@each_row("number", [0, 7, 2**31 - 1, 2**31, -1, True, "7", None])
+def test_the_newest_schema_comes_with_its_id(registry_server: Any, asking: Asking, number: Any) -> None:
+    registry_server.asked.clear()
+    registry_server.answers = [(200, json.dumps({"schema": '"int"', "id": number}).encode())]
+    if type(number) is int and 0 <= number < 2**31:
+        assert asking.registry.latest_with_id("a/b", "AVRO") == (number, registry.Schema("AVRO", '"int"'))
+    else:
+        with pytest.raises(errors.CorruptDataError, match=f"answer for subject 'a/b' holds no id: {number!r}$"):
+            asking.registry.latest_with_id("a/b", "AVRO")
+    assert registry_server.asked == ["/subjects/a%2Fb/versions/latest"]
+    registry_server.answers = [(404, b'{"error_code": 40402}')]
+    with pytest.raises(errors.ConfigError, match="the schema registry has no subject 'c': name one"):
+        asking.registry.latest("c", "PROTOBUF", ": name one")
+    assert registry_server.asked[1] == "/subjects/c/versions/latest?format=serialized"
+
+
+def test_as_many_schemas_are_kept_as_the_bound_says(registry_server: Any, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SCHEMAS_KEPT", 2)
+    for _ in range(3):
+        registry_server.add("s", '"int"')
+    for number in (1, 2, 1, 3, 3, 1):
+        asking.registry.by_id(number, "AVRO")
+    assert [path.rpartition("/")[2] for path in registry_server.asked] == ["1", "2", "3", "1"]
+    registry_server.asked.clear()
+    for number in (7, 8, 7, 9, 9, 7):
+        with pytest.raises(UnusableSchema, match=f"has no schema {number}$"):
+            asking.registry.by_id(number, "AVRO", patient=False)
+    assert [path.rpartition("/")[2] for path in registry_server.asked] == ["7", "8", "9", "7"]
+
+
+@each_row("status", [408, 425, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(registry_server: Any, asking: Asking, status: int) -> None:
+    asking.slept.clear()
+    registry_server.answers = [(status, b"")] * 4
+    assert asking.registry.by_id(registry_server.add("s", '"int"'), "AVRO").text == '"int"'
+    assert asking.slept == [0.2, 0.4, 0.8, 1.6]
+
+
+@each_row("wrong", [None, ("a",), ("a", 1, 2), ["a", 1], (b"a", 1), ("a", "1")])
+def test_a_provider_gives_a_token_and_when_it_expires(registry_server: Any, wrong: Any) -> None:
+    asking = Asking(registry_server.url, token_provider=lambda: wrong)
+    with pytest.raises(errors.AuthenticationFailedError, match=r"must return \(token, expiry in milliseconds since 1970\)"):
+        asking.registry.latest("s", "AVRO")
+    assert registry_server.asked == []
+
+
+def test_options_show_places_and_registries_are_shared() -> None:
+    options = RegistryOptions("http://a:b@h:1/p?q=hush, https://i, http://[")
+    assert repr(options) == "RegistryOptions(url='http://h:1/p, https://i, ?')"
+    options = RegistryOptions("http://shared:8081/x/, https://i")
+    found = registry.shared(options)
+    assert found.places == "http://shared:8081/x, https://i"
+    assert registry.shared(RegistryOptions("http://shared:8081/x/, https://i")) is found is not registry.shared(RegistryOptions(NOWHERE))
 
 
 UNKNOWN = (404, b'{"error_code": 40403, "message": "Schema not found"}')
@@ -173,7 +231,7 @@ def test_who_asks_is_told_to_the_registry_and_to_nobody_else(
     monkeypatch.setenv("REGISTRY", "me:hu%sh")
     (tmp_path / "token").write_text("hush\n", encoding="utf-8")
     secret_url = tmp_path / "url"
-    secret_url.write_text(registry_server.url.replace("//", "//me:hu%25sh@"), encoding="utf-8")
+    secret_url.write_text(registry_server.url.replace("//", "//m%65:hu%25sh@"), encoding="utf-8")
     basic = "Basic " + base64.b64encode(b"me:hu%sh").decode()
     for url, more, sent in (
         (registry_server.url, {"user_info": "secret://env/REGISTRY"}, basic),
@@ -208,15 +266,15 @@ def test_references_that_go_in_a_circle_end(registry_server: Any, asking: Asking
 
 
 def test_what_several_schemas_refer_to_is_asked_for_once(registry_server: Any, asking: Asking) -> None:
-    """Each level names the next twice: a tree of them would have 2 to the power of 30 leaves."""
+    """Each level names the next twice: a tree of them would have 2 to the power of 32 leaves."""
     number = registry_server.add("s0", '{"type": "record", "name": "r0", "fields": []}')
-    for level in range(1, 31):
+    for level in range(1, 33):
         below = [{"name": f"r{level - 1}{half}", "subject": f"s{level - 1}", "version": 1} for half in "ab"]
         number = registry_server.add(f"s{level}", json.dumps({"type": "record", "name": f"r{level}", "fields": []}), references=below)
     registry_server.asked.clear()
     found = asking.registry.by_id(number, "AVRO")
-    assert len(registry_server.asked) == 31
-    assert len(flat(found.references)) == 60
+    assert len(registry_server.asked) == 33
+    assert len(flat(found.references)) == 64
     assert len(repr(found)) < 1_000
 
 

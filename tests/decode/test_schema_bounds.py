@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from google.protobuf import descriptor_pb2
 from kafkacore.bounds import MESSAGE_INDEXES, REGISTRY_KEPT_CHARACTERS, SCHEMA_DEPTH, SCHEMA_FIELDS
 from kafkacore.codec import encode_varint
 from kafkacore.decode import avro, json_schema, protobuf, registry
+from kafkacore.decode.column_count import ColumnCount
 from kafkacore.decode.values import Undecodable
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
@@ -65,6 +67,22 @@ def test_columns_are_bounded_in_number_and_depth(derived: Any) -> None:
     for levels, fields in ((14, 2), (SCHEMA_DEPTH + 8, 1), (1, SCHEMA_FIELDS + 1)):
         with pytest.raises(ConfigError, match=rf"{TOO_MUCH}|Recursion level in ArrowSchema"):
             derived(levels, fields)
+
+
+def test_as_many_and_as_deep_as_the_bounds_say() -> None:
+    count = ColumnCount("it", "name them")
+    for _ in range(2):
+        with ExitStack() as levels:
+            for _ in range(SCHEMA_DEPTH):
+                levels.enter_context(count.one())
+    for _ in range(SCHEMA_FIELDS - 2 * SCHEMA_DEPTH):
+        with count.one():
+            pass
+    for deep in (False, True):
+        with ExitStack() as levels, pytest.raises(ConfigError, match=f"^it {TOO_MUCH}: name them$"):
+            count = ColumnCount("it", "name them") if deep else count
+            for _ in range(SCHEMA_DEPTH + 1):
+                levels.enter_context(count.one())
 
 
 @pytest.mark.parametrize("lenient", [True, False])
