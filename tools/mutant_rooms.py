@@ -135,7 +135,8 @@ ROOMS = {
     ),
     "values": room(
         "bounds.py codec.py compress.py elsewhere.py epoch.py error*.py plurals.py printable.py records.py types.py",
-        "test_[bcehrt]*.py test_plurals.py test_printable.py test_objects_from_nothing.py security/test_bounds.py",
+        "test_buffers.py test_co[dm]*.py test_elsewhere.py test_epoch.py test_errors.py test_hashes.py test_objects_from_nothing.py"
+        " test_plurals.py test_printable.py test_re[cf]*.py test_transient_errors.py test_types.py security/test_bounds.py",
     ),
     **NATIVE,
 }

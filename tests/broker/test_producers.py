@@ -205,8 +205,10 @@ def test_the_earliest_open_transaction_bounds_what_is_stable(log):
     assert not log.states.high_watermark_updated(8)
     assert log.states.high_watermark_updated(9)  # the marker at 8
     assert log.states.first_unstable_offset() == 6
-    assert log.states.high_watermark_updated(10)
-    assert log.states.first_unstable_offset() is None
+    log.states.start_offset_updated(9)
+    assert log.states.first_unstable_offset() == 6
+    log.states.start_offset_updated(10)
+    assert log.states.first_unstable_offset() is None and not log.states.high_watermark_updated(10)
 
 
 def test_markers_of_an_older_producer_or_coordinator_are_refused(log):
@@ -282,6 +284,8 @@ def test_the_lowest_sequence_under_verification_goes_first(log):
     guard = of_version_2.states.start_verification(PID, 0, 4, 0, True)
     with pytest.raises(errors.OutOfOrderSequence, match="instead of 0"):
         of_version_2.append(4, transactional=True, guard=guard)
+    assert of_version_2.states.start_verification(PID, 1, 9, 0, True) is of_version_2.states.start_verification(PID, 0, 2, 0, True) is guard
+    assert (guard.epoch, guard.lowest_sequence) == (1, 9)  # of the newest epoch
 
 
 # ---- forgetting
@@ -335,6 +339,12 @@ def test_a_transaction_that_nobody_ends_is_late(log):
     last = log.entry.last_timestamp_ms
     assert not log.states.has_late_transaction(last + 900_000 + 300_000, 900_000)
     assert log.states.has_late_transaction(last + 900_000 + 300_001, 900_000)
+    log.begin(pid=8)
+    log.states.entries[8].last_timestamp_ms = last + DAY_MS
+    for timestamp_ms, is_late in ((0, False), (1, True)):  # of the oldest
+        log.entry.last_timestamp_ms = timestamp_ms
+        assert log.states.has_late_transaction(DAY_MS, 900_000) is is_late
+    log.mark(False, pid=8)
     log.mark(False)
     assert not log.states.has_late_transaction(last + DAY_MS, 900_000)
 

@@ -387,6 +387,14 @@ def test_a_writer_answers_when_all_is_written_or_refused(stage, caplog):
     codes = [0, Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_SERVER_ERROR, Code.NOT_COORDINATOR]
     assert got == [dict(zip([P0, P1, ("topic", 2), ("__consumer_offsets", 4)], codes, strict=True))]
     assert "the transaction marker of topic-2 failed" in caplog.text
+    outcomes = (errors.CorruptDataError("bad"), errors.UsageError("wrong"), errors.from_code(9999), errors.NotLeaderOrFollower())
+    for nth, error in enumerate(outcomes):
+        writer.write([marker._replace(topics=topics[1:])], got.extend)
+        stage.appended[2 + nth][2](error)
+        stage.appended[2 + nth][2](None)  # once is enough
+    told, unknown = [code for each in got[1:] for code in each.values()], Code.UNKNOWN_SERVER_ERROR
+    assert told == [Code.CORRUPT_MESSAGE, unknown, unknown, Code.NOT_LEADER_OR_FOLLOWER]
+    del got[1:]
     appended = len(stage.appended)
     writer.write([marker._replace(producer_id=-1, topics=topics[:1])], got.extend)  # of no producer
     assert (set(got[1].values()), len(stage.appended)) == ({Code.UNKNOWN_SERVER_ERROR}, appended)

@@ -1,5 +1,6 @@
 """The transaction coordinator's state machine: Kafka's table of EndTxn, fencing, epochs that run out, timeouts, records; a model."""
 
+import dataclasses
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -248,7 +249,10 @@ def test_a_timeout_of_an_earlier_transaction_does_nothing(keeper):
     keeper.now_ms += 1
     keeper.add(producer)
     assert keeper.shard.abort_timed_out(began, keeper.now_ms).records == []
+    for change in ({"transactional_id": "x"}, {"producer_id": 1}, {"producer_epoch": 0}, {"start_ms": T0}):
+        assert keeper.shard.abort_timed_out(dataclasses.replace(keeper.txn, **change), keeper.now_ms).records == []
     assert keeper.state == "Ongoing"
+    assert len(keeper.shard.abort_timed_out(keeper.txn, keeper.now_ms).records) == 1
 
 
 def test_unused_transactional_ids_expire_but_not_inside_a_transaction(keeper):
@@ -378,6 +382,9 @@ def test_markers_are_ticked_off(keeper):
     other = keeper.apply(keeper.shard.init_producer_id("other", 1, None, T0)).producer
     keeper.apply(keeper.shard.add_partitions("other", other, (P0,), 2, T0))
     keeper.apply(keeper.shard.end("other", other, False, 2, T0))
+    for change in ({"transactional_id": "x"}, {"producer_id": 1}, {"producer_epoch": 9}, {"start_ms": 1}, {"update_ms": 1}, {"state": 3}):
+        unlike = dataclasses.replace(prepared, **change)
+        assert not keeper.shard.marked(unlike, [P0, P1]) and keeper.shard.complete(unlike, T0).records == []
     assert not keeper.shard.marked(prepared, [P0])
     assert keeper.shard.partitions_of(prepared) == {P1}
     assert keeper.shard.marked(prepared, [P1])

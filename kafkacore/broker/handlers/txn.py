@@ -99,7 +99,7 @@ def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequ
             code = _code(outcome, call.version, FIRST_INIT_WITH_PRODUCER_FENCED)
             answer.respond(lambda: _no_producer_id(code))
         else:
-            response = InitProducerIdResponse(error_code=Code.NONE, producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+            response = InitProducerIdResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
             answer.respond(lambda: response)
 
     state.transactions.coordinator.init_producer_id(request.transactional_id, request.transaction_timeout_ms, expected, done)
@@ -107,7 +107,7 @@ def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequ
 
 
 def _no_producer_id(code: Code) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 
 # ---- partitions and offsets
@@ -259,7 +259,7 @@ def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome |
         if isinstance(outcome, KafkaError):
             response = EndTxnResponse(error_code=_code(outcome, call.version, FIRST_WITH_PRODUCER_FENCED))
         else:
-            response = EndTxnResponse(error_code=Code.NONE, producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+            response = EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
         answer.respond(lambda: response)
 
     state.transactions.coordinator.end(
@@ -420,15 +420,11 @@ def _describe_partition(
         return _no_producers(index, error, error.message)
     except KafkaError as error:
         return _no_producers(index, error, None if topic in state.cluster.topics else "This server does not host this topic-partition.")
-    return DescribeProducersPartitionResponse(
-        partition_index=index, error_code=Code.NONE, active_producers=_active_producers(partition.producers)
-    )
+    return DescribeProducersPartitionResponse(partition_index=index, active_producers=_active_producers(partition.producers))
 
 
 def _no_producers(index: int, error: KafkaError, message: str | None) -> DescribeProducersPartitionResponse:
-    return DescribeProducersPartitionResponse(
-        partition_index=index, error_code=code_of(error), error_message=message, active_producers=[]
-    )
+    return DescribeProducersPartitionResponse(partition_index=index, error_code=code_of(error), error_message=message)
 
 
 def _active_producers(states: ProducerStates) -> list[ProducerState]:
@@ -457,7 +453,7 @@ def describe_transactions(state: BrokerState, call: Call, request: DescribeTrans
 
     def collect(nth: int, outcome: tuple[Transaction, frozenset[TopicIndex]] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
-            found[nth] = DescribeTransactionsTransactionState(error_code=code_of(outcome), transactional_id=wanted[nth], topics=[])
+            found[nth] = DescribeTransactionsTransactionState(error_code=code_of(outcome), transactional_id=wanted[nth])
         else:
             transaction, partitions = outcome
             visible = names_allowed(state, call, DESCRIBE, TOPIC, (topic for topic, _ in partitions))
@@ -479,7 +475,6 @@ def describe_transactions(state: BrokerState, call: Call, request: DescribeTrans
 
 def _describe_transaction(transaction: Transaction, partitions: frozenset[TopicIndex]) -> DescribeTransactionsTransactionState:
     return DescribeTransactionsTransactionState(
-        error_code=Code.NONE,
         transactional_id=transaction.transactional_id,
         transaction_state=transaction.state.label,
         transaction_timeout_ms=transaction.timeout_ms,
@@ -499,9 +494,9 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
     try:
         pattern = Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except errors.InvalidRegularExpression as error:
-        return ListTransactionsResponse(error_code=code_of(error), unknown_state_filters=[], transaction_states=[])
+        return ListTransactionsResponse(error_code=code_of(error))
     if unknown and not states:
-        return ListTransactionsResponse(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=[])
+        return ListTransactionsResponse(unknown_state_filters=unknown)
     answer = LateAnswer(call)
 
     def listed(found: list[Transaction]) -> ListTransactionsResponse:
@@ -509,7 +504,6 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
         if visible is not None:
             found = [each for each in found if each.transactional_id in visible]
         return ListTransactionsResponse(
-            error_code=Code.NONE,
             unknown_state_filters=unknown,
             transaction_states=[
                 ListTransactionsTransactionState(
@@ -525,7 +519,7 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
 
     def done(found: list[Transaction] | KafkaError) -> None:
         if isinstance(found, KafkaError):
-            failed = ListTransactionsResponse(error_code=code_of(found), unknown_state_filters=[], transaction_states=[])
+            failed = ListTransactionsResponse(error_code=code_of(found))
             answer.respond(lambda: failed)
         elif pattern is None:
             answer.respond(lambda: listed(found))
