@@ -10,7 +10,6 @@ import contextlib
 import functools
 import logging
 import os
-import random
 import time
 import weakref
 from collections.abc import Callable, Generator, Mapping
@@ -106,16 +105,14 @@ class KafkaProducer(ProducerCore):
         self._clock: Clock = clock or SystemClock()
         self._pid = os.getpid()
         self._closed = False
-        rng = random.Random()
         metadata = self._metadata = Metadata(
             settings_,
             self._clock,
             topic_idle_ms=METADATA_MAX_IDLE_MS,
             allow_auto_topic_creation=settings_.topic_creation,
-            rng=rng,
         )
         self._metadata.bootstrap(settings_.bootstrap_addresses)
-        backoff = ExponentialBackoff(settings_.retry_backoff_ms, settings_.retry_backoff_max_ms, rng=rng)
+        backoff = ExponentialBackoff(settings_.retry_backoff_ms, settings_.retry_backoff_max_ms)
         self._engine = None if settings_.transactional_id is None else TransactionEngine(backoff.backoff_ms)
         gate = self._gate = None if self._engine is None else self._engine.gate
         self._transactions = TransactionManager(gate) if settings_.enable_idempotence else None
@@ -133,7 +130,6 @@ class KafkaProducer(ProducerCore):
                 adaptive=settings_.partitioner_adaptive_partitioning_enable,
                 unavailable=(lambda: sender.unavailable_nodes()) if settings_.partitioner_availability_timeout_ms else None,
                 rack=settings_.client_rack if settings_.partitioner_rack_aware else None,
-                rng=rng,
             ),
             many_bytes=min(settings_.send_many_batch_size, COMPRESSED_MANY_BYTES)
             if settings_.compression_type != "none"
@@ -150,7 +146,6 @@ class KafkaProducer(ProducerCore):
             metadata,
             settings_,
             self._clock,
-            rng,
             max_in_flight=settings_.max_in_flight_requests_per_connection,
             broker_version=settings_.broker_version,
         )

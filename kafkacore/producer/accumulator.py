@@ -72,12 +72,11 @@ class RecordAccumulator(AccumulatorCore):
         self.batch_size = buffer_bytes(batch_size, max_request_size)
         # What PooledBuffer takes is a power of two: of any other size a part would lie idle, and not be counted.
         limit = min(many_bytes, max_request_size, pool.total_bytes // MANY_SHARE)
-        self.many_bytes = 1 << limit.bit_length() - 1 if limit > 0 else 0
+        self.many_bytes = 1 << limit.bit_length() >> 1
         self.linger_ms = linger_ms
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_request_size = max_request_size
         self.pool = pool
-        self.driver = None
         self.wake = lambda deadline_ms, urgent: None
         self.next_expiry_ms = NEVER_MS
         self._backoff_ms = backoff_ms
@@ -86,8 +85,6 @@ class RecordAccumulator(AccumulatorCore):
         self._lock = threading.Lock()
         self._active = {}
         self._incomplete = {}
-        self._flushes = 0
-        self._closed = False
 
     # ---- the thread that drives the I/O --------------------------------------------------------------------------------------------------
 

@@ -155,7 +155,6 @@ class Sender(SenderCore):
         self._unconfirmed: dict[int, int] = {}                    # with acks=0: node -> records sent since its last answer
         if not config.acks:
             client.on_disconnect = self._on_disconnect
-        self._generation = 0
         self._init_attempts = 0
         self._init_failing_ms = 0
         self._init_after_ms = 0
@@ -163,16 +162,11 @@ class Sender(SenderCore):
         self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
         self.pid = os.getpid()
         self._io = threading.Lock()
-        self._owner = None
         self._callers = deque()
-        self._calls = 0
         self._nap_gate = threading.Lock()
         self._nap_gate.acquire()
         self._nap_s = max(1, min(config.linger_ms, NAP_MAX_MS)) / 1000
-        self._closing = False
-        self._forced = False
         self._errands: deque[tuple[Callable[[], object], Delivery]] = deque()
-        self.errand = None
         self._orphans_only = False                                # what `_disorder` leaves: batches that could not be queued again
         self._thread: threading.Thread | None = None
         accumulator.driver = self

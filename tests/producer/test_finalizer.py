@@ -10,12 +10,14 @@ import threading
 from types import FrameType
 from typing import Any
 
+import pytest
 from producer_support import Bench, response
 
 import kafkacore
 from kafkacore import KafkaProducer
 from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code
+from kafkacore.producer.endings import close_sender
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import TopicPartition
 from tests.kit.inside import accumulator_of, books_by_partition, io_of, is_closing, lock_of, sender_of
@@ -133,6 +135,43 @@ def test_a_collection_at_every_step_under_the_lock() -> None:
     assert collector.collected > 10
     assert is_closing(bench.sender)
     assert all(future.done() for future in futures)
+
+
+class Ends:
+    """In the place of a Sender: it notes what it is asked, and its thread ends or not."""
+
+    def __init__(self, in_io_thread: bool, *ends: bool) -> None:
+        self.in_io_thread, self.ends, self.asked = in_io_thread, list(ends), []  # type: ignore[var-annotated]
+
+    def initiate_close(self, *, force: bool) -> None:
+        self.asked.append(force)
+
+    def join(self, timeout_s: float) -> bool:
+        self.asked.append(timeout_s)
+        return self.ends.pop(0)
+
+
+@each_row(
+    ("sender", "timeout_s", "asked", "left_behind"),
+    [
+        (Ends(False, True), 5.0, [False, 5.0], False),
+        (Ends(False, True), 0.5, [False, 0.5], False),
+        (Ends(False, True), 0, [True, 0.0], False),
+        (Ends(False, True), -1, [True, 0.0], False),
+        (Ends(False, True), 1e99, [False, threading.TIMEOUT_MAX], False),
+        (Ends(False, False, True), 5.0, [False, 5.0, True, 1.0], False),
+        (Ends(False, False, False), 5.0, [False, 5.0, True, 1.0], True),
+        (Ends(True), 5.0, [False], False),
+    ],
+    ids=str,
+)
+def test_a_close_is_forced_when_its_time_is_over(
+    caplog: pytest.LogCaptureFixture, sender: Any, timeout_s: float, asked: list[Any], left_behind: bool
+) -> None:
+    caplog.clear()
+    close_sender(sender, timeout_s)
+    assert sender.asked == asked
+    assert ("left behind" in caplog.text) is left_behind
 
 
 @each_row(("difference", "closing"), [(-1, False), (0, True), (1, False)])

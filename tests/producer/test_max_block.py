@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkacore import KafkaProducer
 from kafkacore.clock import ManualClock
-from kafkacore.errors import BufferFullError
+from kafkacore.errors import BufferFullError, KafkaTimeoutError
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import Node, ProducerRecord
-from tests.kit.inside import metadata_of, topics_of
+from tests.kit.inside import metadata_of, sender_of, topics_of
 from tests.kit.rows import each_row
 
 METADATA_MS = 1500
@@ -114,6 +115,36 @@ def test_the_error_says_how_long_memory_was_waited_for() -> None:
             slow.send("t", b"x" * 15_000)
     finally:
         slow.close(0)
+
+
+def test_a_call_of_a_transaction_takes_max_block_ms_unless_it_has_a_timeout() -> None:
+    with KafkaProducer(bootstrap_servers="127.0.0.1:1", transactional_id="x", max_block_ms=20) as unreachable:
+        for timeout, said in ((None, "0.02"), (0.01, "0.01")):
+            with pytest.raises(KafkaTimeoutError, match=rf"init_transactions\(\) did not end within {said} s"):
+                unreachable.init_transactions(timeout)
+
+
+def test_a_topic_that_nothing_is_sent_to_for_five_minutes_is_not_asked_for_any_more() -> None:
+    clock, asked = ManualClock(), []
+    with KafkaProducer(bootstrap_servers="127.0.0.1:1", clock=clock, max_block_ms=0) as producer:
+        with pytest.raises(KafkaTimeoutError):
+            producer.partitions_for("t")
+        for ms in (299_999, 1):
+            clock.advance(ms)
+            metadata_of(producer).request_update()
+            asked.append(metadata_of(producer).begin_request(clock.now_ms()))
+    assert asked == [["t"], []]
+
+
+def test_a_flush_waits_for_each_record_for_what_is_left_of_its_time(producer: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s, waits = iter([100.0, 100.25, 102.0]), []
+    monkeypatch.setattr("kafkacore.producer.time", SimpleNamespace(monotonic=lambda: next(times_s)))
+    monkeypatch.setattr(sender_of(producer), "wait", lambda delivery, timeout_s: waits.append(timeout_s))
+    for topic in ("t", "u"):
+        producer.send(topic, b"x")
+    producer.flush(1.0)
+    producer.flush()
+    assert waits == [0.75, 0.0, None, None]
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import pickle
 import sys
 import threading
 import weakref
@@ -108,6 +109,15 @@ def test_wrong_host_reaches_the_caller(unreachable: str) -> None:
         assert "refused" in str(raised.value).lower()
         with pytest.raises(KafkaTimeoutError):
             p.partitions_for("t")
+
+
+def test_a_producer_says_what_it_is_and_belongs_to_its_process(unreachable: str) -> None:
+    for settings, named in (({}, ""), ({"transactional_id": "x"}, "; transactional_id 'x'")):
+        with KafkaProducer(bootstrap_servers=unreachable, **settings) as p:  # type: ignore[arg-type]
+            assert repr(p) == f"KafkaProducer({unreachable}{named})"
+            with pytest.raises(UsageError, match="make one in each process"):
+                pickle.dumps(p)
+        assert repr(p) == f"KafkaProducer({unreachable}{named}; closed)"
 
 
 def test_close_is_bounded_idempotent_and_final(unreachable: str, cluster: Any) -> None:

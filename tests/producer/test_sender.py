@@ -48,6 +48,25 @@ def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -
         assert set(stamped) == {1_000_000}
 
 
+@each_row(("at_once", "under_way"), [(1, 1), (2, 3)])
+def test_without_numbers_batches_of_a_partition_overlap_unless_one_request_is_all(at_once: int, under_way: int) -> None:
+    bench = Bench(enable_idempotence=False, max_in_flight_requests_per_connection=at_once)
+    for _ in range(3):
+        bench.send_now("t", b"x", partition=0)
+    assert len(bench.requests()) == under_way  # the client, which counts them, takes any number here
+
+
+def test_batches_of_one_moment_that_fail_in_the_order_of_sending_go_again_in_it() -> None:
+    bench = Bench(enable_idempotence=False)
+    for value in (b"1", b"2", b"3"):
+        bench.send_now("t", value, partition=0)
+    for _ in range(3):
+        bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+    for _ in range(4):
+        bench.step(100)
+    assert [record.value for request in bench.requests() for record in request[0].records()] == [b"1", b"2", b"3"]
+
+
 def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
     future = bench.send_now("t", b"a", partition=0)
@@ -256,7 +275,10 @@ def test_a_garbled_answer_is_a_lost_one() -> None:
     bench.step()
     bench.step()
     assert sequences(bench) == [(0, 0, 0)]
-    bench.lost(errors.CorruptDataError("half an answer"))
+    bench.lost(half := errors.CorruptDataError("half an answer"))
+    [why] = bench.accumulator.incomplete()[0].delivery.attempts()
+    assert isinstance(why, errors.DisconnectError) and why.__cause__.__cause__ is half
+    assert (why.message, why.broker, why.api) == ("the connection was given up: half an answer", 1, "Produce v13")
     bench.step(200)
     assert sequences(bench) == [(0, 0, 0)]  # again, with its numbers: the broker may have it
     bench.answered((0, 0, 5))
@@ -291,7 +313,9 @@ def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
         bench.client.answer(protocol.ApiVersionsResponse())
 
     bench.client.in_poll = answer
+    bench.client.poll_timeouts.clear()
     bench.sender.finish()
+    assert bench.client.poll_timeouts == [5_000]
     assert bench.client.closed
     assert bench.client.sent == []
     assert bench.sender.counters["unconfirmed_records"] == 0

@@ -207,6 +207,27 @@ def test_too_large_splits_and_numbers_run_on() -> None:
     assert all_memory_back(bench)
 
 
+def test_the_parts_of_a_batch_take_its_place_among_those_on_the_wire() -> None:
+    bench = started(batch_size=4096)
+    known_to_the_broker(bench)
+    futures = [bench.send("t", b"x" * 100, partition=0) for _ in range(20)]
+    bench.step()
+    futures.append(bench.send_now("t", b"y", partition=0))
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 21)]
+    bench.answered((0, Code.MESSAGE_TOO_LARGE, -1))
+    parts = bench.transactions.statistics()["partitions"]["t-0"]  # type: ignore[union-attr]
+    assert (parts["next_sequence"], parts["unanswered_batches"]) == (22, 3)
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    seen = []
+    while bench.accumulator.has_incomplete:
+        bench.step(400)
+        for number in sequences(bench):
+            bench.client.answer(response((0, 0, number[2])))
+            seen.append(number)
+    assert [base for _, _, base in seen[::2]] == [1, 21] and len(seen) == 3
+    assert [future.result(0).offset for future in futures] == list(range(1, 22))
+
+
 @each_row("took_it", [False, True], ids=["the broker has not got it", "the broker has it"])
 def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_producer(took_it: bool) -> None:
     bench = started()

@@ -324,6 +324,9 @@ def test_the_error_of_a_doomed_transaction_says_where() -> None:
         cause,
     )
     assert "it failed (MESSAGE_TOO_LARGE: large)" in str(found)
+    assert "it failed (MESSAGE_TOO_LARGE)" in str(doomed("it failed", errors.RecordTooLarge()))
+    found = doomed("it failed", odd := ValueError("odd"))
+    assert "it failed (ValueError: odd): call abort_transaction()" in str(found) and found.__cause__ is odd
 
 
 # ---- the end of prepared transactions ------------------------------------------------------------------------------------------------

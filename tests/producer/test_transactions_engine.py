@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine_of, opened, outcome_of, ready
 
@@ -106,6 +108,29 @@ def test_the_last_ten_errors_are_kept_until_an_answer_is_good() -> None:
     assert [error.message for error in engine.attempts] == [str(nth) for nth in range(2, 12)]
     answer(engine, ask(engine), producer_id=7, epoch=1)
     assert (list(engine.attempts), engine.retry_at_ms) == ([], 0)
+
+
+@each_row(
+    ("error", "pauses_ms"),
+    [
+        (errors.CoordinatorLoadInProgress(), [1_000, 1_001, 1_002, 1_003, 1_004, 1_005, 1_006, 1_007]),
+        (errors.ConcurrentTransactions(), [10, 20, 40, 80, 160, 320, 640, 1_007]),
+    ],
+)
+def test_pauses_grow_and_begin_again_after_a_good_answer(error: KafkaError, pauses_ms: list[int]) -> None:
+    engine = TransactionEngine(lambda tries: 1_000 + tries)
+    for kind in (StepKind.INIT, StepKind.OFFSETS):
+        if kind is StepKind.OFFSETS:
+            engine.begin(True)
+        engine.submit(kind, OFFSETS, GROUP)
+        found = []
+        for _ in pauses_ms:
+            engine.gate.busy = False
+            assert not engine.answered(ask(engine), Outcome(error), 5)  # type: ignore[arg-type]
+            assert engine.gate.busy
+            found.append(engine.retry_at_ms - 5)
+        assert found == pauses_ms
+        answer(engine, ask(engine), producer_id=7, epoch=0)
 
 
 @each_row("adds_by_writing", [False, True])
@@ -323,9 +348,29 @@ def test_a_commit_after_the_coordinator_has_aborted_can_be_aborted_by_version_2(
 
 def test_a_fenced_producer_says_so() -> None:
     engine, asked = asking(Kind.END, False)
-    answer(engine, asked, errors.InvalidProducerEpoch())
-    assert isinstance(engine.at.error, errors.ProducerFenced)
-    assert "taken over" in str(engine.at.error)
+    answer(engine, asked, said := errors.InvalidProducerEpoch("old", broker=2, api="EndTxn v4", topic="t", partition=1))
+    found = engine.at.error
+    assert isinstance(found, errors.ProducerFenced) and found.__cause__ is said
+    assert found.message.startswith("old: another producer has taken over")
+    assert (found.broker, found.api, found.topic, found.partition) == (2, "EndTxn v4", "t", 1)
+    engine.fail(errors.ClusterAuthorization("later"))
+    assert engine.at.error is found
+
+
+def test_what_another_thread_does_makes_the_next_pass_look() -> None:
+    engine = opened(True)
+
+    def busy(call: Callable[[], object]) -> bool:
+        engine.gate.busy = False
+        call()
+        return engine.gate.busy  # type: ignore[return-value]
+
+    assert busy(lambda: engine.submit(StepKind.COMMIT))
+    assert busy(lambda: engine.submit(StepKind.COMMIT)), "the same call again"
+    assert busy(engine.interrupted)
+    assert busy(lambda: engine.batch_failed(errors.RecordTooLarge(), True))
+    assert busy(lambda: engine.fail(errors.ProducerFenced()))
+    assert not busy(lambda: engine.fail(errors.ProducerFenced()))
 
 
 # ---- calls -------------------------------------------------------------------------------------------------------------------------
@@ -368,6 +413,17 @@ def test_a_call_made_again_waits_for_the_first_one() -> None:
     abort = engine.submit(StepKind.ABORT)
     engine.settle()
     assert "has been committed already" in str(outcome_of(abort)[1])
+
+
+def test_a_call_made_again_waits_for_the_first_one_behind_another() -> None:
+    engine = ready()
+    engine.begin(True)
+    offsets = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP)
+    commit = engine.submit(StepKind.COMMIT)
+    assert engine.submit(StepKind.COMMIT) is commit
+    assert engine.submit(StepKind.OFFSETS, OFFSETS, GROUP) is not offsets
+    with pytest.raises(IllegalStateError, match="commit_transaction"):
+        engine.submit(StepKind.PREPARE)
 
 
 def test_an_abort_ends_a_commit_that_still_waits_for_its_records() -> None:
@@ -413,6 +469,8 @@ def test_closing_ends_what_waits() -> None:
     step = engine.submit(StepKind.COMMIT)
     engine.close()
     assert isinstance(outcome_of(step)[1], errors.ClosedError)
+    assert "closed before commit_transaction() came to its end" in str(outcome_of(step)[1])
+    assert not engine.steps
 
 
 # ---- prepared transactions -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect
 from kafkacore.clock import JumpingClock
 from kafkacore.errors import Code, IllegalStateError, UsageError
+from kafkacore.producer.transactions import Described, Phase, Standing
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
@@ -48,6 +50,25 @@ def test_it_is_plain_data() -> None:
     assert len({PREPARED, PreparedTransaction.from_json(PREPARED.to_json())}) == 1
 
 
+BITS = {"producer_id": 63, "producer_epoch": 15, "started_at_ms": 63, "timeout_ms": 31, "transaction_version": 15}
+
+
+def test_numbers_have_the_bits_of_their_fields() -> None:
+    for least in (True, False):
+        numbers = {name: -1 if least else 2**bits - 1 for name, bits in BITS.items()}
+        found = PreparedTransaction.from_json(odd(**numbers, partitions=[["t", 0], ["u", 2**31 - 1]]))
+        assert {name: getattr(found, name) for name in BITS} == numbers
+        assert found.partitions == (("t", 0), ("u", 2**31 - 1))
+
+
+@each_row("version", [1, 2])
+def test_it_is_what_the_coordinator_has_said(version: int) -> None:
+    standing = Standing(Phase.PREPARED, version == 2, set(), 7, 3, prepared=Described("Ongoing", 1_000, 60_000, PREPARED.partitions))
+    assert PreparedTransaction.of("x", standing) == replace(PREPARED, transaction_version=version)
+    with pytest.raises(IllegalStateError, match="ended by another thread"):
+        PreparedTransaction.of("x", standing._replace(prepared=None))
+
+
 def odd(**fields: Any) -> str:
     """A prepared transaction with something that is wrong."""
     return json.dumps({"transactional_id": "x", "producer_id": 1, "producer_epoch": 0} | fields)
@@ -69,7 +90,8 @@ def odd(**fields: Any) -> str:
         *((odd(producer_id=wrong), "producer_id of a prepared transaction cannot be") for wrong in ("1", 1.5, 2**63)),
         *((odd(producer_epoch=wrong), "producer_epoch of a prepared transaction cannot be") for wrong in (40_000, True)),
         *((odd(transactional_id=wrong), "a prepared transaction has a transactional id") for wrong in ("", 3)),
-        (odd(started_at_ms=-2), "started_at_ms of a prepared transaction cannot be"),
+        (odd(partitions=[[3, 0]]), "pairs of a topic and a number"),
+        *((odd(**{name: wrong}), f"{name} of a prepared transaction cannot be") for name, bits in BITS.items() for wrong in (-2, 2**bits)),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -108,6 +130,7 @@ def test_the_states(seen: Seen, state: PreparedState) -> None:
 
 @each_row("name", STATES)
 def test_a_producer_id_that_is_used_up_is_replaced_with_the_end(name: str) -> None:
+    assert LAST_EPOCH == 32_766
     last = PreparedTransaction("x", 7, LAST_EPOCH, 1_000, 60_000)
     assert state_of(last, Seen(name, 8, 0, 1_000)) is (STATES[name] if name.startswith("Complete") else PreparedState.UNKNOWN)
     assert state_of(last, Seen(name, 8, 1, 1_000)) is PreparedState.UNKNOWN
