@@ -70,19 +70,12 @@ class DelayedJoin(DelayedOperation):
         super().__init__(delay_ms)
         self.group = group
         self.complete = complete
-        self.abandoned = False
 
     def try_complete(self) -> bool:
         return self.group.has_all_members_joined() and self.force_complete()
 
     def on_complete(self) -> None:
-        if not self.abandoned:
-            self.complete(not self.group.has_all_members_joined())
-
-    def abandon(self) -> None:
-        """Ends the wait; nothing follows."""
-        self.abandoned = True
-        self.force_complete()
+        self.complete(not self.group.has_all_members_joined())
 
 
 class InitialDelayedJoin(DelayedJoin):
@@ -115,8 +108,6 @@ class InitialDelayedJoin(DelayedJoin):
         return False
 
     def on_complete(self) -> None:
-        if self.abandoned:
-            return
         if self.group.new_member_added and self.remaining_ms > 0 and self.group.is_in(PREPARING_REBALANCE):
             self.group.new_member_added = False
             self.again(min(self.delay_ms_now, self.remaining_ms), max(self.remaining_ms - self.delay_ms_now, 0))

@@ -3,8 +3,10 @@
 import pytest
 from group_bench import GroupBench, subscription
 
+from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState
+from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState, ClassicMember
+from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, IllegalStateError
 from tests.kit.rows import each_row
 
@@ -417,3 +419,104 @@ def test_moves_that_are_not_in_the_table_raise():
     group.transition_to(ClassicGroupState.DEAD, 3)
     with pytest.raises(IllegalStateError):
         group.transition_to(ClassicGroupState.EMPTY, 4)
+
+
+def test_a_dead_group_serves_nothing():
+    group = ClassicGroup("g", ClassicGroupState.DEAD, 0)
+    found = []
+    for ask in (lambda: group.validate_offset_commit("", None, -1, False), group.validate_offset_delete, group.validate_delete):
+        with pytest.raises(errors.BrokerError) as refused:
+            ask()
+        found.append(refused.value.code)
+    assert found == [Code.COORDINATOR_NOT_AVAILABLE, Code.GROUP_ID_NOT_FOUND, Code.GROUP_ID_NOT_FOUND]
+    bench = GroupBench()
+    bench.stable("a")
+    bench.group().transition_to(ClassicGroupState.DEAD, 1)
+    for member_id in ("", "who"):
+        answer = bench.join(member_id).response
+        assert (answer.error_code, answer.member_id) == (Code.COORDINATOR_NOT_AVAILABLE, member_id)
+
+
+@each_row("leader", [None, "gone", "a", "b"])
+@each_row("joined", ["", "b", "ab"])
+def test_a_member_leads_that_has_joined(leader, joined):
+    group = ClassicGroup("g", ClassicGroupState.EMPTY, 0)
+    for name in "ab":
+        group.add(ClassicMember(name, None, "client", "host", 1, 1, "consumer", []), (lambda answer: None) if name in joined else None)
+    group.leader = leader
+    is_member = leader in ("a", "b")
+    assert group.elect_joined_leader() == (is_member and bool(joined))
+    assert group.leader == (leader if not is_member or not joined or leader in joined else "b")
+
+
+def test_static_members_that_miss_a_rebalance_together_are_waited_for_again():
+    bench = GroupBench()
+    generation, ids, _ = static(bench, "x", "y", rebalance_ms=500, session_ms=60_000)
+    bench.leave(("", "y"))
+    for _ in range(2):
+        bench.advance(500)
+        assert (bench.group().state_name, list(bench.group().members)) == ("PreparingRebalance", [ids["x"]])
+    back = bench.join(ids["x"], instance="x", rebalance_ms=500, session_ms=60_000).response
+    assert (back.error_code, back.generation_id, back.leader) == (0, generation + 1, ids["x"])
+
+
+def test_an_empty_consumer_group_makes_room_only_for_what_is_written():
+    bench = GroupBench()
+    bench.beat("m", 0, topics=["a"])
+    bench.beat("m", -1)
+    with bench.no_appends():
+        assert code(bench.join(version=3)) == Code.COORDINATOR_NOT_AVAILABLE
+    assert (bench.group().kind, bench.heartbeat("m", 1)) == ("consumer", Code.UNKNOWN_MEMBER_ID)
+    assert bench.leave(("m", None)).members[0].error_code == Code.UNKNOWN_MEMBER_ID
+    assert code(bench.join("m")) == Code.UNKNOWN_MEMBER_ID
+    waiting = bench.join(version=3)
+    bench.advance()
+    assert (code(waiting), bench.group().kind) == (0, "classic")
+
+
+WITHOUT_A_NAME = [
+    (p.JoinGroupRequest(session_timeout_ms=10_000), 9),
+    (p.SyncGroupRequest(), 4),
+    (p.HeartbeatRequest(), 4),
+    (p.LeaveGroupRequest(members=[p.MemberIdentity(member_id="m")]), 5),
+    (
+        p.OffsetDeleteRequest(
+            topics=[p.OffsetDeleteRequestTopic(name="t", partitions=[p.OffsetDeleteRequestPartition(partition_index=0)])]
+        ),
+        0,
+    ),
+]
+
+
+@each_row(("request", "version"), WITHOUT_A_NAME, ids=[type(request).__name__ for request, _ in WITHOUT_A_NAME])
+def test_a_group_without_a_name_is_refused_and_one_that_is_loaded_is_waited_for(request, version):
+    """A heartbeat hears that all is well meanwhile: its member need do nothing."""
+    bench = GroupBench()
+    bench.topic("t")
+    runtime = bench.state.groups.runtime
+    runtime.write = lambda partition, operation, done, *rest: done(errors.CoordinatorLoadInProgress(""))
+    expected = [Code.INVALID_GROUP_ID, 0 if isinstance(request, p.HeartbeatRequest) else Code.COORDINATOR_LOAD_IN_PROGRESS]
+    assert [bench.ask(request._replace(group_id=name), version).error_code for name in ("", "g")] == expected
+
+
+def test_a_list_is_of_all_partitions_and_none_while_one_is_loaded():
+    bench = GroupBench()
+    bench.stable("a")
+    groups = bench.state.groups
+    read, outcomes = groups.runtime.read_committed, [errors.NotCoordinator(""), None, errors.CoordinatorLoadInProgress("")]
+    groups.runtime.read_committed = lambda index, look, done: done(outcomes[index]) if outcomes[index] else read(0, look, done)
+    found = []
+    for count in (1, 2, 3):
+        groups.runtime.held = lambda count=count: range(count)
+        answer = bench.ask(p.ListGroupsRequest(), 5)
+        found.append((answer.error_code, [group.group_id for group in answer.groups]))
+    assert found == [(0, []), (0, ["g"]), (Code.COORDINATOR_LOAD_IN_PROGRESS, [])]
+
+
+def test_other_settings_hold_for_groups_that_are_there():
+    bench = GroupBench()
+    _, (member,), _ = bench.stable("a")
+    bench.state.groups.set_config(BrokerConfig(group_max_size=1, group_max_session_timeout_ms=20_000))
+    assert [code(bench.join(session_ms=ms)) for ms in (20_000, 20_001)] == [Code.GROUP_MAX_SIZE_REACHED, Code.INVALID_SESSION_TIMEOUT]
+    bench.state.groups.close()
+    assert bench.heartbeat(member, 1) == Code.NOT_COORDINATOR

@@ -6,9 +6,17 @@ from group_bench import GroupBench, Unwalked, assigned, names_without_likeness
 
 from kafkacore import protocol as p
 from kafkacore.broker.groups.assignors import ASSIGNORS, uniform
-from kafkacore.broker.groups.consumer_membership import LARGE_GROUP, MEMBERS_PER_MS
+from kafkacore.broker.groups.consumer_membership import (
+    LARGE_GROUP,
+    MEMBERS_PER_MS,
+    check_request,
+    join_key,
+    rebalance_key,
+    session_key,
+    sync_key,
+)
 from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST
-from kafkacore.errors import Code
+from kafkacore.errors import Code, IllegalGeneration, InvalidRequest
 from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -154,6 +162,33 @@ def test_heartbeats_that_are_refused(options, expected):
     answer = bench.beat(options.pop("member_id", "m"), options.pop("epoch"), **options)
     assert (answer.error_code, bool(answer.error_message)) == (expected, True)
     assert bench.group() is None
+
+
+def test_who_joins_says_what_it_wants():
+    request = p.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=0, topic_partitions=[])
+    with pytest.raises(InvalidRequest, match="Either SubscribedTopicNames or SubscribedTopicRegex"):
+        check_request(request, 1)
+    for wish in ({"subscribed_topic_names": []}, {"subscribed_topic_regex": ""}):
+        check_request(request._replace(**wish), 1)
+
+
+def test_an_instance_id_that_no_member_has_is_unknown():
+    bench = ConsumerGroupBench()
+    bench.beat("m", 0, topics=["a"])
+    assert [bench.beat("m", epoch, instance="x").error_code for epoch in (1, -1, -2)] == [Code.UNKNOWN_MEMBER_ID] * 3
+
+
+def test_nothing_waits_for_a_member_that_left():
+    bench = ConsumerGroupBench()
+    timers, keys = bench.shard.timers, [key("g", "m") for key in (session_key, rebalance_key, join_key, sync_key)]
+    assert len({*keys}) == 4
+    bench.beat("m", 0, topics=["a"])
+    bench.beat("n", 0, topics=["a"])
+    assert [timers.is_scheduled(key) for key in keys] == [True, False, False, False]
+    for key in keys:
+        timers.schedule(key, 60_000, lambda: None)
+    bench.beat("m", -1)
+    assert [timers.is_scheduled(key) for key in (*keys, session_key("g", "n"))] == [False] * 4 + [True]
 
 
 def test_version_0_lets_the_broker_choose_the_member_id():
@@ -346,6 +381,32 @@ def test_commits_by_epoch():
     assert bench.fetch(("a", mine), member="m1", epoch=epoch) == Code.STALE_MEMBER_EPOCH
     assert bench.fetch(("a", mine), member="who", epoch=epoch) == Code.UNKNOWN_MEMBER_ID
     assert bench.fetch(("a", mine)) == {("a", mine): 3}
+
+
+def test_a_partition_that_came_later_is_not_committed_in_an_epoch_of_before():
+    """In a transaction as outside of one; by no member and without an epoch from anywhere."""
+    bench = ConsumerGroupBench()
+    epochs, owned = bench.settle("m1", "m2")
+    epoch = epochs["m1"]
+    bench.beat("m2", -1)
+    later = bench.beat("m1", epoch, owned=owned["m1"])
+    (mine, *_), (new, *_) = owned["m1"][bench.a], assigned(later)[bench.a] - owned["m1"][bench.a]
+    assert bench.commit({("a", new): 1}, member="m1", generation=epoch) == {("a", new): Code.STALE_MEMBER_EPOCH}
+    assert bench.commit({("a", new): 1}, member="m1", generation=epoch + 1) == {("a", new): 0}
+
+    def request(group, member, generation, *partitions):
+        parts = [p.TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=9) for each in partitions]
+        topics = [p.TxnOffsetCommitRequestTopic(name="a", partitions=parts)]
+        return p.TxnOffsetCommitRequest(group_id=group, member_id=member, generation_id=generation, topics=topics)
+
+    for member, generation, partitions in (("m1", epoch + 1, [mine, new]), ("m1", epoch, [mine]), ("", -1, [mine, new])):
+        done = bench.shard.commit_in_transaction(request("g", member, generation, *partitions))
+        assert [(each.partition_index, each.error_code) for each in done.response.topics[0].partitions] == [(at, 0) for at in partitions]
+        assert len(done.records) == len(partitions)
+    for group, generation, partitions in (("g", epoch, [mine, new]), ("g", epoch + 2, [mine]), ("none", 0, [mine])):
+        with pytest.raises(IllegalGeneration):
+            bench.shard.commit_in_transaction(request(group, "m1", generation, *partitions))
+    bench.shard.commit_in_transaction(request("none", "", -1, mine))
 
 
 def test_offsets_of_topics_that_are_read_cannot_be_deleted_and_do_not_age():
@@ -584,6 +645,105 @@ def test_classic_members_of_a_consumer_group_are_watched():
     bench.sync("quiet", waiting.response.generation_id)
     bench.advance(1_000)
     assert set(bench.group().members) == {"m"}
+
+
+def test_a_classic_member_hears_when_it_may_have_what_another_gave_up():
+    bench = ConsumerGroupBench()
+    epoch = bench.beat("m", 0, topics=["a"]).member_epoch
+    joined = bench.join("o", protocols=wish(), instance=None).response
+    assert assignment(bench.sync("o", joined.generation_id).response.assignment) == set()
+    kept = assigned(bench.beat("m", epoch, owned={bench.a: {0, 1, 2, 3}}))
+    assert bench.heartbeat("o", joined.generation_id) == 0, "the other one still has them"
+    bench.beat("m", epoch, owned=kept)
+    assert bench.heartbeat("o", joined.generation_id) == Code.REBALANCE_IN_PROGRESS
+    again = bench.join("o", protocols=wish()).response
+    assert assignment(bench.sync("o", again.generation_id).response.assignment) == {0, 1, 2, 3} - kept[bench.a]
+    assert bench.heartbeat("o", again.generation_id) == 0
+    bench.beat("n", 0, topics=["a"])
+    assert bench.sync("o", again.generation_id).response.error_code == Code.REBALANCE_IN_PROGRESS
+    bench.advance(30_000)  # it joined no more
+    assert "o" not in bench.group().members
+
+
+def mixed_group():
+    """A member of each protocol, both of them static, and one more of the new protocol."""
+    bench = ConsumerGroupBench(group_consumer_max_size=4)
+    for member_id, instance in (("m", None), ("s", "x")):
+        bench.beat(member_id, 0, topics=["a"], instance=instance)
+    classic = bench.join(instance="y", protocols=wish()).response
+    assert classic.error_code == 0
+    return bench, classic.member_id, classic.generation_id
+
+
+@each_row(
+    ("options", "expected"),
+    [
+        ({}, Code.MEMBER_ID_REQUIRED),
+        ({"version": 3}, 0),
+        ({"member_id": "o"}, 0),
+        ({"member_id": "o", "kind": "connect"}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "o", "protocols": (("other", wish()[0][1]),)}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "o", "protocols": (("other", wish()[0][1]), *wish())}, 0),
+        ({"member_id": "o", "protocols": (("range", b"\xff"),)}, Code.UNKNOWN_SERVER_ERROR),
+        ({"member_id": "o", "instance": "z"}, Code.UNKNOWN_MEMBER_ID),
+        ({"member_id": "o", "instance": "y"}, Code.FENCED_INSTANCE_ID),
+        ({"instance": "y"}, 0),
+        ({"instance": "z"}, 0),
+    ],
+)
+def test_who_joins_a_mixed_group(options, expected):
+    bench, _, _ = mixed_group()
+    found = bench.join(**{"protocols": wish()} | options).response
+    assert found.error_code == expected
+    assert bool(found.member_id) == (expected in (0, Code.MEMBER_ID_REQUIRED)) and found.member_id in (
+        options.get("member_id"),
+        found.member_id,
+    )
+    assert len(bench.group().members) == 3 + (expected == 0 and options != {"instance": "y"})
+    if options == {"version": 3}:
+        assert bench.join("late", protocols=wish()).response.error_code == Code.GROUP_MAX_SIZE_REACHED
+        assert bench.join(found.member_id, protocols=wish(), version=3).response.error_code == 0
+
+
+@each_row(
+    ("options", "expected"),
+    [
+        ({}, 0),
+        ({"version": 4}, 0),
+        ({"protocol_type": None}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "connect"}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "other"}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"generation": 99}, Code.ILLEGAL_GENERATION),
+        ({"instance": "z"}, Code.UNKNOWN_MEMBER_ID),
+        ({"instance": "x"}, Code.FENCED_INSTANCE_ID),
+        ({"member_id": "s", "instance": "x"}, Code.UNKNOWN_MEMBER_ID),
+        ({"member_id": "m", "instance": None}, Code.UNKNOWN_MEMBER_ID),
+        ({"member_id": "who", "instance": None}, Code.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_who_syncs_with_a_mixed_group(options, expected):
+    bench, member_id, generation = mixed_group()
+    known = {"member_id": member_id, "generation": generation, "instance": "y"} | options
+    assert bench.sync(**known).response.error_code == expected
+    if not {"protocol_type", "protocol_name"} & options.keys():
+        assert bench.heartbeat(known["member_id"], known["generation"], instance=known["instance"]) == expected
+
+
+def test_who_leaves_a_mixed_group_hears_what_became_of_it():
+    bench, classic, _ = mixed_group()
+    epoch = bench.group().epoch
+    strangers = {("who", None): Code.UNKNOWN_MEMBER_ID, ("", "z"): Code.UNKNOWN_MEMBER_ID, ("who", "y"): Code.FENCED_INSTANCE_ID}
+    members = {("m", None): 0, ("s", "x"): 0}
+    for asked in (strangers, {**members, **strangers}):
+        answer = bench.leave(*asked)
+        assert answer.error_code == 0
+        assert {(each.member_id, each.group_instance_id): each.error_code for each in answer.members} == asked
+        assert asked is not strangers or (bench.group().epoch, len(bench.group().members)) == (epoch, 3)
+    assert (bench.group().kind, [*bench.group().members]) == ("classic", [classic])
+    bench, classic, _ = mixed_group()
+    assert [each.error_code for each in bench.leave(("", "y")).members] == [0]
+    assert (bench.group().kind, [*bench.group().members]) == ("consumer", ["m", "s"])
+    assert bench.group().epoch > epoch
 
 
 def test_a_downgrade_that_could_not_be_written_leaves_everybody_to_be_heard_of():

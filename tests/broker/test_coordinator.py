@@ -332,6 +332,33 @@ def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
     assert len(waiting) == 1
 
 
+def test_what_waits_when_all_shards_are_dropped_gets_not_coordinator_and_so_does_what_asks_meanwhile():
+    stage = RuntimeBench()
+    stage.replicas.hold = True
+    waiting = [stage.add(b"x", 1, partition) for partition in range(3)]
+    assert (stage.runtime.held(), len(stage.runtime.shards())) == ([0, 1, 2], 3)
+    told = []
+
+    def dropping(shard):
+        stage.runtime.write(0, adding(b"x", 1), told.append)  # runs after this one
+        stage.runtime.close()
+        return CoordinatorResult([], "answer")
+
+    stage.runtime.write(0, dropping, told.append)
+    assert [type(each) for each in (*told, *(each[0] for each in waiting))] == [errors.NotCoordinator] * 5
+    assert (stage.runtime.held(), stage.runtime.shards()) == ([], [])
+
+
+def test_a_record_that_fits_into_no_batch_is_refused():
+    """Of records that count one by one those before it are written."""
+    large, small = (CoordinatorRecord(b"x", bytes(size)) for size in (2 << 20, 4))
+    for records, written in (([large], {}), ([small, large], {b"x": 0})):
+        stage, told = RuntimeBench(), []
+        stage.runtime.write(0, lambda shard, found=records: CoordinatorResult(found, None, is_atomic=False), told.append)
+        assert [type(each) for each in told] == [errors.UnknownServer]
+        assert stage.look() == [written]
+
+
 def test_a_new_leadership_of_the_same_broker_starts_over():
     stage = RuntimeBench()
     shards = []

@@ -413,10 +413,8 @@ class ConsumerMembership:
             if wanted is None:
                 wanted = topic_ids[wish] = self._topic_ids(view.of(member))
             specs[member_id] = MemberSpec(wanted, assigned, member.instance_id)
-        sizes: dict[bytes, int] = {}
-        for topic_id in frozenset().union(*topic_ids.values()):
-            topic = self._owner.topics.by_id(topic_id)
-            sizes[topic_id] = 0 if topic is None else topic.partitions
+        known = map(self._owner.topics.by_id, frozenset().union(*topic_ids.values()))
+        sizes = {topic.topic_id: topic.partitions for topic in known if topic is not None}
         name = group.preferred_assignor(members.values()) or DEFAULT_ASSIGNOR
         result = ASSIGNORS[name](specs, sizes)
         for member_id in specs:
