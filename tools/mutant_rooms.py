@@ -126,7 +126,8 @@ ROOMS = {
     "partition": room(
         "broker/partition.py broker/replicas.py broker/isr.py broker/fetcher.py broker/sessions.py broker/delayed.py",
         "broker/test_partition.py broker/test_handlers.py broker/test_repli*.py broker/test_isr_*.py broker/test_f*.py broker/test_o*.py"
-        " broker/test_epochs_after_a_crash.py broker/test_log_memory.py broker/test_sessionless_fetches.py",
+        " broker/test_epochs_after_a_crash.py broker/test_log_memory.py broker/test_log_dirs.py broker/test_sessionless_fetches.py"
+        " broker/test_storage_faults.py",
     ),
     "broker": room(
         "broker/*.py broker/handlers/*.py",

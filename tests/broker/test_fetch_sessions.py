@@ -13,8 +13,9 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.partition import Replica
-from kafkacore.broker.sessions import FetchSession
+from kafkacore.broker.sessions import EVICTION_MS, MAX_EPOCH, CachedPartition, FetchSession, FetchSessionCache
 from kafkacore.broker.state import Outcome
+from kafkacore.errors import Code
 from tests.kit.batches import batch
 from tests.kit.inside import sessions_of
 from tests.kit.reached import Reached
@@ -407,6 +408,65 @@ def test_an_answer_that_is_taken_back_is_news_again(bench, version):
         (topic.topic, topic.topic_id, [1]) for topic in answer.responses
     ]
     assert sessions.take_back(request._replace(session_epoch=0), first, version) == len(sessions) == 0
+
+
+def test_sessions_begin_go_on_and_end_as_their_epochs_say():
+    cache = FetchSessionCache(2, iter([5, 5, 6, 7, 8, 9]).__next__)
+
+    def ask(session_id, epoch, named=(), now_ms=0, version=NAMES, forgotten=()):
+        topics = [p.FetchTopic(topic="t", partitions=[p.FetchPartition(partition=index, fetch_offset=index) for index in named])]
+        gone = [p.ForgottenTopic(topic="t", partitions=list(forgotten))]
+        request = p.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, forgotten_topics_data=gone)
+        found = cache.context(request, version, now_ms)
+        if isinstance(found, Code):
+            return found
+        read = [key[1] for key, _ in found.partitions]
+        assert found.partition_count == len(read)
+        return found.session_id, found.incremental, found.is_empty, read
+
+    assert ask(0, 0, [0, 1]) == (5, False, False, [0, 1])
+    assert ask(0, 0, [2, 3, 2], forgotten=[3]) == (6, False, False, [2, 3])
+    assert ask(0, 0, [0], EVICTION_MS) == (0, False, False, [0])  # no room
+    assert ask(0, 0, [], EVICTION_MS) == (0, False, True, [])
+    assert ask(0, 0, [0], EVICTION_MS + 1) == (7, False, False, [0]) and len(cache) == 2
+    assert ask(5, 1) is Code.FETCH_SESSION_ID_NOT_FOUND
+    assert [ask(6, epoch) for epoch in (2, -2)] == [Code.INVALID_FETCH_SESSION_EPOCH] * 2
+    assert ask(6, 1, version=IDS) is Code.FETCH_SESSION_TOPIC_ID_ERROR
+    assert ask(6, 1, [4], 2 * EVICTION_MS) == (6, True, False, [2, 4])
+    assert ask(0, 0, [1], 2 * EVICTION_MS + 2) == (8, False, False, [1])  # in the place of the one that was used last before it
+    assert ask(7, 1) is Code.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(6, 2, forgotten=[2, 4, 9]) == (0, True, True, []) and len(cache) == 1
+    sessions_of(cache)[8].epoch = MAX_EPOCH
+    assert ask(8, MAX_EPOCH) == ask(8, 1) == (8, True, False, [1])
+    assert ask(8, 2) == (8, True, False, [1])
+    assert ask(8, -1, [1]) == (0, False, False, [1]) and len(cache) == 0
+    assert FetchSessionCache(0).context(p.FetchRequest(session_epoch=0), NAMES, 0).session is None
+
+
+@each_row(
+    ("fields", "is_news"),
+    [
+        ({}, False),
+        ({"high_watermark": 8}, True),
+        ({"log_start_offset": 3}, True),
+        ({"records": b"r"}, True),
+        ({"error_code": 1}, True),
+        ({"preferred_read_replica": 0}, True),
+        ({"diverging_epoch": p.FetchEpochEndOffset(epoch=0, end_offset=1)}, True),
+        ({"diverging_epoch": p.FetchEpochEndOffset(epoch=-1, end_offset=1)}, False),
+    ],
+)
+def test_what_is_news_to_a_client(fields, is_news):
+    def answer(**fields):
+        return p.PartitionData(**{"partition_index": 0, "high_watermark": 7, "log_start_offset": 2, "records": b"", **fields})
+
+    cached = CachedPartition(p.FetchPartition(), 1)
+    assert cached.is_news(answer())
+    cached.told(answer())
+    assert cached.is_news(answer(**fields)) == is_news
+    cached.told(answer(**fields))
+    again = not is_news or fields.keys() <= {"records", "preferred_read_replica"}
+    assert cached.is_news(answer()) == (not again)  # an error is said again until it has passed
 
 
 def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):

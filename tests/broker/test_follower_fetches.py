@@ -403,3 +403,105 @@ def test_leaders_that_do_not_answer_keep_no_other_leader_from_being_copied():
     follower.sent.clear()
     follower.fetchers.leader_is_back(2)
     assert [(leader, set(asked_for(request))) for leader, request, *_ in follower.sent] == [(2, {0})]
+
+
+@pytest.mark.parametrize("version", [11, 14, 17])
+def test_what_a_fetch_and_a_list_offsets_say(version):
+    follower = Follower()
+    follower.fetchers.fetch_version = version
+    for copy, start, end in ((Copy(0), 1, 5), (Copy(2, leader_epoch=4), 0, 0)):
+        copy.log.start_offset, copy.log.end_offset, copy.log.epochs = start, end, [(1, 0), (3, 2)][: end + 1]
+        follower.fetchers.follow(copy)
+    assert len(follower.fetchers) == 2
+    follower.fetchers.wake()
+    _, request, _, _ = follower.take(LONG_LANE)
+    config = BrokerConfig()
+    name = {"topic": "t"} if version < 13 else {"topic_id": b"t" * 16}
+    rows = [(0, 0, 5, 3, 1), (2, 4, 0, 1, 0)]
+    assert request == p.FetchRequest(
+        replica_id=1 if version < 15 else -1,
+        replica_state=p.ReplicaState(replica_id=1, replica_epoch=7) if version >= 15 else p.ReplicaState(),
+        max_wait_ms=config.replica_fetch_wait_max_ms,
+        min_bytes=config.replica_fetch_min_bytes,
+        max_bytes=config.replica_fetch_response_max_bytes,
+        session_id=0,
+        session_epoch=0,
+        topics=[
+            p.FetchTopic(
+                **name,
+                partitions=[
+                    p.FetchPartition(
+                        partition=index,
+                        current_leader_epoch=epoch,
+                        fetch_offset=end,
+                        last_fetched_epoch=last,
+                        log_start_offset=start,
+                        partition_max_bytes=config.replica_fetch_max_bytes,
+                    )
+                    for index, epoch, end, last, start in rows
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+    )
+    follower.fetchers.unfollow(("t", 0))
+    follower.fetchers.unfollow(("t", 0))  # is not there any more
+    forgotten = follower.fetchers.fetch_request({}, [(request.topics[0].topic_id if version >= 13 else "t", 0)], 9, 1, 0)
+    assert forgotten.forgotten_topics_data == [p.ForgottenTopic(**name, partitions=[0])]
+
+
+def test_a_log_outside_its_leaders_begins_where_the_leaders_begins():
+    _, ahead, _, buggy = copies = [Copy(index, leader_epoch=3) for index in range(4)]
+    for copy in copies:
+        copy.log.end_offset = 5
+    buggy.restart_at = lambda offset: 1 // 0
+    follower = asking(*copies)
+    out = [data(index, error_code=Code.OFFSET_OUT_OF_RANGE) for index in range(4)]
+    follower.take(LONG_LANE)[3](fetch_answer(out))
+    found = {}
+
+    def answer(offsets, timestamp):
+        sent, follower.sent = follower.sent, []
+        for leader, request, lane, done in sent:
+            ((topic,), wanted) = request.topics, request.topics[0].partitions[0]
+            assert (leader, lane, request.replica_id, request.isolation_level, topic.name) == (LEADER, SHORT_LANE, 1, 0, "t")
+            assert (wanted.current_leader_epoch, wanted.timestamp, request.timeout_ms) == (3, timestamp, 30_000)
+            index = wanted.partition_index
+            found[index] = offsets[index]
+            part = p.ListOffsetsPartitionResponse(partition_index=index, **found[index])
+            done(p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name="t", partitions=[part])]))
+        return [wanted.topics[0].partitions[0].partition_index for _, wanted, *_ in sent]
+
+    assert answer([{"offset": 9}, {"offset": 4}, {"error_code": 6, "offset": 9}, {"offset": 5}], -1) == [0, 1, 2, 3]
+    assert ahead.log.end_offset == 4  # the leader's log ends there
+    assert answer([{"offset": 7}, None, None, {"offset": 6}], -2) == [0, 3]
+    assert [(copy.log.start_offset, copy.log.end_offset) for copy in copies] == [(7, 7), (0, 4), (0, 5), (0, 5)]
+    _, request, _, done = follower.take(LONG_LANE)
+    assert asked_for(request).keys() == {0, 1}  # the others rest
+    done(fetch_answer([]))
+    follower.clock.advance(1_000)
+    follower.timer.advance_clock()
+    assert asked_for(follower.take(SHORT_LANE)[1]).keys() == {2, 3}
+
+
+def test_a_session_goes_on_from_answer_to_answer_and_begins_again_where_it_is_lost():
+    follower = asking(Copy(0))
+    sent = []
+
+    def answer(response):
+        _, request, _, done = follower.take(LONG_LANE)
+        sent.append((request.session_id, request.session_epoch, len(asked_for(request))))
+        done(response)
+
+    for response in (
+        fetch_answer([data(0)]),
+        fetch_answer([]),
+        fetch_answer([]),
+        p.FetchResponse(error_code=Code.INVALID_FETCH_SESSION_EPOCH),
+        fetch_answer([data(0)], session_id=11),
+        p.FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND),
+        fetch_answer([data(0)], session_id=0),
+        fetch_answer([data(0)]),
+    ):
+        answer(response)
+    assert sent == [(0, 0, 1), (9, 1, 0), (9, 2, 0), (9, 3, 0), (9, 0, 1), (11, 1, 0), (0, 0, 1), (0, 0, 1)]

@@ -10,6 +10,7 @@ from kafkacore.broker.isr import RETRY_MS, IsrProposals
 from kafkacore.clock import ManualClock
 from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
+from tests.kit.rows import each_row
 
 
 class Led:
@@ -21,6 +22,7 @@ class Led:
         self.remotes, self.pending_isr, self.refused = {}, None, 0
 
     def isr_committed(self, leader_epoch, partition_epoch, isr, now_ms):
+        self.committed = leader_epoch, partition_epoch, isr, now_ms
         self.partition_epoch, self.pending_isr = partition_epoch, None
 
     def isr_refused(self, leader_epoch):
@@ -109,3 +111,63 @@ def test_a_bug_met_with_one_answer_keeps_no_other_isr_from_changing(caplog):
     assert "the ISR of partition c-0 failed" in caplog.text
     stage.take()[1](accepted(*good))
     assert stage.changed == good
+
+
+def test_what_the_controller_is_asked_and_what_it_decides():
+    stage, partition, other = Proposer(), Led("a", 3), Led("a", 4)
+    partition.leader_epoch, partition.partition_epoch, partition.remotes = 4, 6, {2: SimpleNamespace(broker_epoch=22)}
+    stage.propose(other, (1,))
+    stage.take()[1](accepted())
+    stage.propose(partition, (1, 2))
+    ((request, answered),) = stage.asked
+    members = [p.IsrBrokerState(broker_id=1, broker_epoch=1), p.IsrBrokerState(broker_id=2, broker_epoch=22)]
+    wish = p.AlterPartitionRequestPartition(
+        partition_index=3, leader_epoch=4, new_isr_with_epochs=members, leader_recovery_state=0, partition_epoch=6
+    )
+    topic = p.AlterPartitionRequestTopic(topic_id=b"a" * 16, partitions=[wish])
+    assert request == p.AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[topic])
+    answer = p.AlterPartitionResponsePartition(partition_index=3, leader_id=1, leader_epoch=4, isr=[1, 2], partition_epoch=7)
+    stage.clock.advance(5)
+    answered(p.AlterPartitionResponse(topics=[p.AlterPartitionResponseTopic(topic_id=b"a" * 16, partitions=[answer])]))
+    assert (partition.committed, partition.refused, other.refused) == ((4, 7, [1, 2], stage.clock.now_ms()), 0, 1)
+
+
+@each_row(
+    ("code", "since", "refused"),
+    [
+        (Code.INELIGIBLE_REPLICA, {}, 1),
+        (Code.OPERATION_NOT_ATTEMPTED, {}, 1),
+        (Code.INVALID_UPDATE_VERSION, {}, 0),  # the image will say what the controller knows
+        (Code.INVALID_UPDATE_VERSION, {"partition_epoch": 1}, 1),
+        (Code.INELIGIBLE_REPLICA, {"pending_isr": None}, 0),
+        (Code.INELIGIBLE_REPLICA, {"leader_epoch": 1}, 0),
+    ],
+)
+def test_which_refusals_let_a_partition_propose_again(code, since, refused):
+    stage, partition = Proposer(), Led("a")
+    stage.propose(partition, (1,))
+    for name, value in since.items():
+        setattr(partition, name, value)
+    answer = p.AlterPartitionResponsePartition(partition_index=0, error_code=code)
+    stage.take()[1](p.AlterPartitionResponse(topics=[p.AlterPartitionResponseTopic(topic_id=b"a" * 16, partitions=[answer])]))
+    assert (partition.refused, stage.changed, stage.asked) == (refused, [], [])
+
+
+def test_a_failed_request_is_sent_again_after_a_while_and_not_after_the_end():
+    stage, first, second = Proposer(), Led("a"), Led("b")
+    stage.propose(first, (1,))
+    stage.take()[1](errors.DisconnectError("lost"))
+    stage.propose(second, (1,))
+    stage.clock.advance(RETRY_MS - 1)
+    stage.timer.advance_clock()
+    assert stage.asked == []
+    stage.clock.advance(1)
+    stage.timer.advance_clock()
+    wishes, answered = stage.take()
+    assert wishes == {(b"a" * 16, 0): [1], (b"b" * 16, 0): [1]}
+    answered(errors.DisconnectError("lost"))
+    stage.proposals.close()
+    stage.later()
+    assert stage.asked == []
+    stage.propose(second, (1,))  # the broker has started again
+    assert stage.take()[0] == {(b"b" * 16, 0): [1]}

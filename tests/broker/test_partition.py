@@ -1,15 +1,19 @@
 """One partition by itself: high watermark, ISR, what becomes of waiting writes, where a follower truncates."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic
 from kafkacore.broker.delayed import CommitOutcome, DeletionOutcome
 from kafkacore.broker.log import Log
-from kafkacore.broker.partition import Partition, Replica, Role
+from kafkacore.broker.partition import Appended, Partition, Replica, Role
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from kafkacore.records import BatchBuilder
 from tests.kit.batches import T0, batch
 from tests.kit.rows import each_row
 
@@ -85,6 +89,182 @@ def test_a_batch_that_is_sent_again_waits_for_the_commit_of_all_of_it(stage):
     stage.fetch(3, 3)
     assert outcome.known()
     assert outcome.code is Code.NONE
+
+
+def test_what_a_write_answers(stage):
+    alone = Leader(replicas=(1,))
+    alone.partition.log.truncate_fully_and_start_at(5)
+    assert alone.write(3) == Appended(5, -1, 5, False, 8, True)
+    assert stage.write(2) == Appended(0, -1, 0, False, 2, False)
+    assert stage.write(acks=1) == Appended(2, -1, 0, False, 3, False)
+    stage.replicas = [1, 2]
+    stage.decide(isr=[1])
+    assert (stage.write(acks=1).committed, stage.hw) == (False, 0)  # broker 2 may be about to join
+    stage.ineligible.add(2)
+    assert (stage.write().committed, stage.hw) == (False, 5)  # on all in-sync replicas, and not on all
+    alone.topic.config = replace(alone.topic.config, message_timestamp_type="LogAppendTime")
+    assert alone.write() == Appended(8, T0, 5, False, 9, True)
+    data = batch([b"x"] * 2, producer_id=7, epoch=0, sequence=0)
+    first, again = (alone.partition.append(data, -1, 9, T0 + nth, alone.now_ms) for nth in range(2))
+    assert (first, again) == (Appended(9, T0, 5, False, 11, True), Appended(9, T0, 5, True, 11))
+    alone.decide(leader=2, epoch=1, isr=[2])
+    for write in (alone.write, lambda: alone.partition.append_internal(batch(), T0, 0), lambda: alone.partition.delete_records(6)):
+        with pytest.raises(errors.NotLeaderOrFollower):
+            write()
+
+
+@each_row(("magic", "version", "base_offset"), [(0, 0, 2), (1, 2, 2), (2, 2, 2)])
+def test_what_an_old_client_writes(magic, version, base_offset):
+    stage = Leader(replicas=(1, 2), min_isr=2)
+    builder = BatchBuilder(magic=0 if version < 2 else 1)
+    assert builder.append(b"v", timestamp_ms=None if version < 2 else T0)
+    data = bytes(builder.build())
+    write = partial(stage.partition.append_messages, version=version, wall_ms=T0, now_ms=stage.now_ms, magic=magic)
+    assert write(data + data, -1) == Appended(0, -1, 0, False, 2, False)
+    assert write(data[:-1], -1) == Appended(-1, -1, 0, True, 2)
+    stage.decide(isr=[1])
+    with pytest.raises(errors.NotEnoughReplicas):
+        write(data, -1)
+    stage.topic.config = replace(stage.topic.config, message_timestamp_type="LogAppendTime")
+    assert write(data, 1) == Appended(base_offset, T0 if magic else -1, 0, False, 3, False)
+    with pytest.raises(errors.CorruptRecord):
+        builder = BatchBuilder(magic=2)
+        builder.append(b"v")
+        write(bytes(builder.build()), 1)
+    stage.decide(leader=2, epoch=1, isr=[2])
+    with pytest.raises(errors.NotLeaderOrFollower):
+        write(data, 1)
+
+
+@each_row(
+    ("leader", "epoch", "partition_epoch", "role", "now"),
+    [
+        (1, 3, 5, Role.UNCHANGED, (1, 3, 5)),
+        (1, 3, 6, Role.UNCHANGED, (1, 3, 6)),
+        (1, 3, 4, Role.UNCHANGED, (1, 3, 5)),
+        (1, 2, 9, Role.UNCHANGED, (1, 3, 5)),
+        (1, 4, 0, Role.LEADER, (1, 4, 0)),
+        (2, 4, 6, Role.FOLLOWER, (2, 4, 6)),
+        (2, 3, 5, Role.FOLLOWER, (2, 3, 5)),
+        (-1, 4, 6, Role.FOLLOWER, (-1, 4, 6)),
+    ],
+)
+def test_what_a_decision_makes_of_a_leader(leader, epoch, partition_epoch, role, now):
+    stage = Leader()
+    stage.decide(isr=[1, 2], epoch=3, partition_epoch=5)
+    stage.write()
+    outcomes = []
+    stage.partition.when_committed(9, outcomes.append)
+    stage.partition.pending_isr = (1,)
+    assert stage.decide(leader=leader, epoch=epoch, partition_epoch=partition_epoch, isr=[1, 2, 3]) is role
+    partition = stage.partition
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == now
+    assert (partition.isr, partition.pending_isr) == (((1, 2), (1,)) if now == (1, 3, 5) else ((1, 2, 3), None))
+    assert set(partition.remotes) == ({2, 3} if leader == 1 or now == (1, 3, 5) else set())
+    assert partition.epoch_start_offset == (1 if role is Role.LEADER else 0)
+    partition.settle()
+    assert [type(each) for each in outcomes] == [errors.NotLeaderOrFollower] * (role is Role.FOLLOWER)
+    assert partition.has_waiters() == (role is not Role.FOLLOWER)
+
+
+def test_a_follower_of_the_same_epoch_stays_one(stage):
+    assert stage.decide(leader=2, epoch=1, isr=[2, 3]) is Role.FOLLOWER
+    assert stage.decide(leader=2, epoch=1, isr=[1, 2, 3]) is Role.UNCHANGED
+    assert stage.partition.isr == (1, 2, 3)
+    assert not stage.partition.look_again(stage.now_ms) and not stage.partition.is_under_min_isr
+    stage.partition.maybe_shrink_isr(stage.now_ms + 10 * LAG_MS)
+    stage.partition.resign(errors.NotLeaderOrFollower("the broker stops"))
+    assert (stage.partition.leader, stage.proposed) == (-1, [])
+
+
+@each_row(
+    ("data", "high_watermark", "start", "moved", "now"),
+    [
+        (None, 2, 0, False, (0, 3, 2)),
+        (None, 3, 0, True, (0, 3, 3)),
+        (None, 9, 0, True, (0, 3, 3)),
+        (None, 1, 0, False, (0, 3, 2)),  # it does not fall
+        (None, 2, 1, True, (1, 3, 2)),
+        (None, 2, 9, True, (2, 3, 2)),  # no further than what is committed
+        (b"", 2, 0, False, (0, 3, 2)),
+        (3, 2, 0, True, (0, 6, 2)),
+        (3, 5, 4, True, (4, 6, 5)),
+    ],
+)
+def test_what_a_follower_takes(data, high_watermark, start, moved, now):
+    stage = Leader(replicas=(1,))
+    stage.write(2)
+    stage.decide(leader=2, epoch=1, isr=[2])
+    stage.partition.append_as_follower(moved_to(2, 1), 2, 0, T0)
+    answer = moved_to(data, 3) if isinstance(data, int) else data
+    assert stage.partition.append_as_follower(answer, high_watermark, start, T0 + 5) == moved
+    log = stage.partition.log
+    assert (log.start_offset, log.end_offset, stage.hw) == now
+    assert log.segments[-1].written_ms == T0 + 5 * isinstance(data, int)
+
+
+def moved_to(offset, count):
+    data = bytearray(batch([b"x"] * count))
+    data[:8] = offset.to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_a_follower_that_copies_old_messages_keeps_their_epoch(stage):
+    stage.decide(leader=2, epoch=4, isr=[2, 3])
+    builder = BatchBuilder(magic=1)
+    assert builder.append(b"v", timestamp_ms=T0)
+    assert stage.partition.append_as_follower(bytes(builder.build()), 0, 0, T0)
+    assert (stage.partition.log.end_offset, stage.partition.log.epochs) == (1, [(0, 0), (4, 0)])
+
+
+def test_when_a_follower_was_caught_up():
+    follower = Replica()
+    seen = []
+    for offset, leader_end, now_ms in ((0, 10, 1_000), (9, 12, 1_100), (10, 12, 1_200), (12, 15, 1_300), (15, 15, 1_400), (14, 15, 1_500)):
+        follower.fetched(offset, offset // 2, leader_end, 3, now_ms)
+        seen.append((follower.last_caught_up_ms, follower.log_end_offset, follower.log_start_offset))
+    assert seen == [(0, 0, 0), (0, 9, 4), (0, 10, 5), (1_200, 12, 6), (1_400, 15, 7), (1_400, 14, 7)]
+    assert [follower.is_caught_up(15, now_ms, 100) for now_ms in (1_500, 1_501)] == [True, False]
+    assert follower.is_caught_up(14, 9_999, 100)
+    follower.fetched(14, 7, 14, -1, 1_400)  # an answer that was late
+    assert (follower.last_caught_up_ms, follower.broker_epoch, follower.leader_end_at_fetch) == (1_400, 3, 15)
+    for in_sync, new_leader, expected in (
+        (True, False, (2_000, 20, 2_000, 14, 3)),
+        (False, False, (0, 0, 0, 14, 3)),
+        (True, True, (2_000, -1, 0, -1, -1)),
+        (False, True, (0, -1, 0, -1, -1)),
+    ):
+        made = Replica()
+        made.fetched(14, 7, 15, 3, 1_000)
+        made.reset(2_000, 20, in_sync, new_leader)
+        found = made.last_caught_up_ms, made.leader_end_at_fetch, made.fetched_at_ms, made.log_end_offset, made.broker_epoch
+        assert (found, made.log_start_offset) == (expected, -1 if new_leader else 7)
+
+
+def test_a_session_speaks_for_a_follower_until_it_takes_the_partition_up():
+    class Session:
+        def __init__(self, last_used_ms):
+            self.last_used_ms, self.marked = last_used_ms, []
+
+        def mark(self, key):
+            self.marked.append(key)
+
+    follower, first, second = Replica(), Session(3_000), Session(5_000)
+    follower.fetched(10, 0, 10, 1, 1_000)
+    follower.left_out_by(first, "a")
+    assert follower.last_caught_up_ms == 3_000
+    follower.taken_up_by(second)  # does not speak for it
+    follower.left_out_by(second, "b")
+    assert (first.marked, follower.last_caught_up_ms) == (["a"], 5_000)
+    follower.taken_up_by(second)
+    second.last_used_ms = 9_000
+    assert (follower.last_caught_up_ms, follower.fetched_at_ms) == (5_000, 5_000)
+    follower.left_out_by(second, "c")
+    follower.fetched(10, 0, 11, 1, 9_500)
+    assert (second.marked, follower.last_caught_up_ms) == (["c"], 9_000)
+    follower.reset(9_600, 11, True, True)
+    follower.fetched(10, 0, 11, 1, 9_700)
+    assert second.marked == ["c"]
 
 
 def test_a_write_of_the_brokers_own_is_fenced_by_its_producers_epoch():
@@ -195,15 +375,16 @@ def test_no_more_replicas_must_be_in_sync_than_there_are():
 def test_waiting_writes_have_an_outcome_whatever_comes():
     """The ISR gets too small in the moment of the commit, the leader goes, the topic goes."""
     for isr, leader, gone, code in (
-        ([1], 1, False, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
-        ([2, 3], 2, False, Code.NOT_LEADER_OR_FOLLOWER),
-        ([2, 3], 2, True, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ([1], 1, None, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        ([2, 3], 2, None, Code.NOT_LEADER_OR_FOLLOWER),
+        ([2, 3], 2, errors.KafkaStorage, Code.NOT_LEADER_OR_FOLLOWER),
+        ([2, 3], 2, errors.UnknownTopicOrPartition, Code.UNKNOWN_TOPIC_OR_PARTITION),
     ):
         stage = Leader(min_isr=2)
 
         def find(topic, index, stage=stage, gone=gone):
             if gone:
-                raise errors.UnknownTopicOrPartition("gone")
+                raise gone("gone")
             return stage.partition
 
         outcome = CommitOutcome(stage.partition, stage.write().required_offset, find)
