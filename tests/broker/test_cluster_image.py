@@ -1,15 +1,24 @@
 """The image of a cluster: what records make of it, and what listeners are told."""
 
 import copy
+import dataclasses
 
 import pytest
 
-from kafkacore.broker.cluster import ClusterImage, ImageListener
+from kafkacore.broker.cluster import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    ClusterImage,
+    ImageListener,
+    PartitionRegistration,
+)
 from kafkacore.broker.image_jump import jump
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import InternalError, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import decode_record, encode_record
+from kafkacore.types import Node
 from tests.kit.rows import each_row
 
 ID, OTHER_ID, ACL_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
@@ -227,9 +236,86 @@ def test_a_topic_made_anew_in_one_batch_is_another_topic():
         m.BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=1),
         m.UnregisterBrokerRecord(broker_id=3, broker_epoch=1),
         m.RemoveAccessControlEntryRecord(id=ID),
+        m.RemoveUserScramCredentialRecord(name="a", mechanism=1),
+        m.ClearElrRecord(topic_name="u"),
     ],
     ids=repr,
 )
 def test_a_record_that_contradicts_the_image_is_an_error(record):
     with pytest.raises(InternalError):
         image_of(EVERYTHING).apply([record], 13)
+
+
+def test_what_a_record_changes_of_a_broker_and_nothing_else():
+    endpoints = [m.BrokerEndpoint(name=name, host=f"h-{name}", port=port) for name, port in (("INSIDE", 1), ("OUTSIDE", 2))]
+    image = image_of([m.RegisterBrokerRecord(broker_id=1, broker_epoch=1, incarnation_id=ID, end_points=endpoints, rack="r")])
+    first = image.brokers[1]
+    assert [first.node_at(name) for name in ("INSIDE", "OUTSIDE", "", "NONE")] == [
+        Node(1, "h-INSIDE", 1, "r"),
+        Node(1, "h-OUTSIDE", 2, "r"),
+        Node(1, "h-INSIDE", 1, "r"),
+        None,
+    ]
+    for fields, changed in (
+        ({"fenced": 1}, {}),
+        ({"fenced": -1}, {"fenced": False}),
+        ({"in_controlled_shutdown": 1}, {"in_controlled_shutdown": True}),
+        ({"log_dirs": [ID]}, {"log_dirs": (ID,)}),
+        ({"cordoned_log_dirs": []}, {"cordoned_log_dirs": ()}),
+        ({"cordoned_log_dirs": [ID]}, {"cordoned_log_dirs": (ID,)}),
+        ({}, {}),
+    ):
+        before = image.brokers[1]
+        delta = image.apply([m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, **fields)], 2)
+        assert (image.brokers[1], delta.brokers) == (dataclasses.replace(before, **changed), {1})
+    assert image.nodes == {1: Node(1, "h-INSIDE", 1, "r")} and not image.is_active(1)
+
+
+@each_row(
+    ("fields", "changed"),
+    [
+        ({}, {}),
+        ({"leader": 2}, {"leader": 2, "leader_epoch": 8}),
+        ({"leader": -1}, {"leader": -1, "leader_epoch": 8}),
+        ({"isr": [2]}, {"isr": [2]}),
+        ({"isr": []}, {"isr": []}),
+        ({"replicas": [2, 3, 1]}, {"replicas": [2, 3, 1], "directories": [OTHER_ID, MIGRATING_DIRECTORY, ID]}),
+        ({"replicas": [2], "directories": [ACL_ID]}, {"replicas": [2], "directories": [ACL_ID]}),
+        ({"directories": [ACL_ID]}, {}),  # one for two replicas
+        ({"directories": [ACL_ID, ID]}, {"directories": [ACL_ID, ID]}),
+        ({"adding_replicas": []}, {"adding_replicas": []}),
+        ({"removing_replicas": [2]}, {"removing_replicas": [2]}),
+        ({"leader_recovery_state": 0}, {"leader_recovery_state": 0}),
+        ({"eligible_leader_replicas": [], "last_known_elr": []}, {"elr": [], "last_known_elr": []}),
+    ],
+)
+def test_what_a_record_changes_of_a_partition_and_nothing_else(fields, changed):
+    before = PartitionRegistration([1, 2], [1], 1, 7, 4, [1], [], 1, [ID, OTHER_ID], [2], [1])
+    after = before.merge(m.PartitionChangeRecord(partition_id=0, topic_id=ID, **fields))
+    assert after == dataclasses.replace(before, **{"partition_epoch": 5, **changed})
+
+
+def test_which_replicas_are_out_of_reach():
+    image = image_of([registered(1, 1, fenced=False, log_dirs=[ID]), registered(2, 2, log_dirs=[ID]), registered(3, 3, fenced=False)])
+    image.apply([registered(4, 4, fenced=False, log_dirs=[ID, OTHER_ID])], 5)
+    assert [image.default_directory(node) for node in (1, 3, 4, 9)] == [ID, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY]
+    for directory, offline, leads in (
+        (ID, [2, 9], [1, 3, 4]),
+        (OTHER_ID, [1, 2, 9], [3, 4]),
+        (LOST_DIRECTORY, [1, 2, 3, 4, 9], []),
+        (UNASSIGNED_DIRECTORY, [2, 9], [1, 3, 4]),
+        (MIGRATING_DIRECTORY, [2, 9], [1, 3, 4]),
+    ):
+        found = PartitionRegistration([1, 2, 3, 4, 9], [1], 1, directories=[directory] * 5)
+        assert image.offline_replicas(found) == offline
+        assert [node for node in range(10) if image.may_lead(node, found)] == leads
+    assert found.directory(8) == MIGRATING_DIRECTORY
+
+
+def test_counts_follow_what_partitions_say():
+    image = image_of(EVERYTHING)
+    assert (dict(image.led), dict(image.in_sync)) == ({1: 1, -1: 1}, {1: 2, 2: 2})
+    image.apply([m.PartitionChangeRecord(partition_id=1, topic_id=ID, isr=[2], leader=2)], 13)
+    assert (+image.led, +image.in_sync) == ({1: 1, 2: 1}, {1: 1, 2: 2})
+    image.apply([m.RemoveTopicRecord(topic_id=ID)], 14)
+    assert (+image.led, +image.in_sync) == ({}, {})

@@ -1,15 +1,23 @@
 """The controller's lock and log, and those who follow it: the links of brokers without threads."""
 
 import threading
+from types import SimpleNamespace
 
+import pytest
 from controlling import broker_state, create_topic, topic_request
 
+from kafkacore import errors
+from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
+from kafkacore.broker.controller.envelope import answer_in, answer_of, unwrapped, wrapped
+from kafkacore.broker.controller.server import ControllerState, decide_in_envelope
+from kafkacore.broker.controller.state import Requester
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
+from kafkacore.types import Node
 from tests.kit.inside import host_of, lock_of
 
 CONFIG = BrokerConfig()
@@ -157,3 +165,164 @@ def test_a_controller_in_memory_keeps_no_batch_without_a_follower():
     host = ControllerHost(CONFIG)
     host.submit(topic_request("t"), 7)
     assert host.batches_from(0) == []
+
+
+class Members:
+    """Brokers of one controller, whose timers and messages wait for the test."""
+
+    def __init__(self, *nodes):
+        self.clock = ManualClock()
+        self.host = ControllerHost(CONFIG, clock=self.clock)
+        self.timer = LoopTimer(clock=self.clock)
+        self.posted = []
+        self.links = {node: self.link(node) for node in nodes}
+        for node, link in self.links.items():
+            link.start(Node(node, "h", 9000 + node, "rack"))
+        self.settle()
+
+    def link(self, node):
+        return LocalControllerLink(self.host, node, ClusterImage(CONFIG, self.host.cluster_id), self.timer, self.posted.append)
+
+    def settle(self):
+        while self.posted:
+            self.posted.pop(0)()
+
+    def pass_by(self, ms):
+        self.clock.advance(ms)
+        self.timer.advance_clock()
+        self.settle()
+
+    def alive(self):
+        return self.host.read(lambda image: sorted(image.nodes))
+
+
+def test_what_a_broker_registers_with():
+    members = Members(3)
+    broker = members.host.read(lambda image: image.brokers[3])
+    assert (broker.id, broker.epoch, broker.rack, broker.fenced) == (3, members.links[3].broker_epoch, "rack", False)
+    assert [(each.name, each.host, each.port, each.security_protocol) for each in broker.endpoints] == [("PLAINTEXT", "h", 9003, 0)]
+    assert broker.features == members.host.read(lambda image: dict(image.supported_features))
+    link, first = members.links[3], broker.epoch
+    link.log_dirs = lambda: ([b"1" * 16, b"2" * 16], [b"2" * 16])
+    link.close()
+    link.start(Node(3, "h", 9003))
+    assert link.broker_epoch > first
+    assert members.host.read(lambda image: image.brokers[3].log_dirs) == (b"1" * 16, b"2" * 16)
+    link.log_dir_failed()
+    assert members.host.read(lambda image: image.brokers[3].log_dirs) == (b"1" * 16,)
+    with pytest.raises(errors.DuplicateBrokerRegistration):
+        members.link(3).start(Node(3, "h", 9103))
+    refused = []
+    link.submit(p.FetchRequest(), 17, refused.append)
+    assert [type(each) for each in refused] == [errors.UnsupportedVersion]
+
+
+def test_heartbeats_go_on_where_another_broker_could_miss_them(caplog, monkeypatch):
+    alone = Members(1)
+    assert alone.timer.next_deadline_ms() is None
+    members = Members(1, 2)
+    beats, submit = [], members.host.submit
+
+    def heard(request, version, requester=None):
+        if isinstance(request, p.BrokerHeartbeatRequest):
+            beats.append((request.broker_id, members.clock.now_ms()))
+            if request.broker_id == 2 and members.clock.now_ms() == begin + CONFIG.broker_heartbeat_interval_ms:
+                raise errors.KafkaStorage("full")
+        return submit(request, version, requester)
+
+    begin = members.clock.now_ms()
+    monkeypatch.setattr(members.host, "submit", heard)
+    for _ in range(2):
+        members.pass_by(CONFIG.broker_heartbeat_interval_ms - 1)
+        members.pass_by(1)
+    times = [begin + nth * CONFIG.broker_heartbeat_interval_ms for nth in (1, 1, 2, 2)]
+    assert sorted(beats) == sorted(zip((1, 2, 1, 2), times, strict=True))
+    assert "broker 2: heartbeat failed: KAFKA_STORAGE_ERROR (56): full" in caplog.text
+    members.links[2].fence()
+    assert members.alive() == [1]
+    members.host.submit(p.UnregisterBrokerRequest(broker_id=2), 0)
+    members.pass_by(CONFIG.broker_heartbeat_interval_ms)
+    assert "broker 2: heartbeat refused: STALE_BROKER_EPOCH" in caplog.text
+    ended = []
+    members.links[2].shut_down(lambda: ended.append(2))  # it has nothing of ours left
+    members.links[2].shut_down(lambda: ended.append(3))
+    assert ended == [2, 3]
+
+
+def test_a_broker_goes_when_the_others_know_who_leads():
+    members, ended = Members(1, 2), []
+    members.links[1].submit(topic_request("t", replicas=2), 7, lambda answer: None)
+    members.settle()
+    leader = members.host.read(lambda image: image.partition("t", 0).leader)
+    members.links[leader].shut_down(lambda: ended.append(leader))
+    assert (ended, members.alive()) == ([], [1, 2])
+    assert members.host.read(lambda image: image.partition("t", 0).leader) == 3 - leader
+    members.settle()
+    assert (ended, members.alive()) == ([leader], [3 - leader])
+    members.links[3 - leader].shut_down(lambda: ended.append("last"))  # nobody else has to know
+    assert ended == [leader, "last"]
+    for link in members.links.values():
+        link.close()
+    assert members.alive() == []
+    members.pass_by(10 * CONFIG.broker_heartbeat_interval_ms)
+    assert members.timer.next_deadline_ms() is None
+
+
+def test_a_clients_request_goes_through_an_envelope():
+    request, asker = topic_request("t"), Requester("alice", "app")
+    envelope = wrapped(request, 7, asker)
+    assert unwrapped(envelope, 1_000) == (request, 7, 0, asker)
+    assert (envelope.client_host_address, envelope.request_data[:8].hex()) == (bytes(4), "0013000700000000")
+    assert p.stored.decode_stored(p.stored.DefaultPrincipalData, envelope.request_principal)[:2] == ("User", "alice")
+    old = next(api for api in p.APIS.values() if api.min_version)
+    heads = [(999, 7), (19, p.APIS[19].max_version + 1), (old.request.API_KEY, old.min_version - 1)]
+    wrong = [
+        (envelope._replace(request_data=envelope.request_data[:7]), errors.CorruptDataError),
+        (envelope._replace(request_principal=None), errors.CorruptDataError),
+    ]
+    for key, version in heads:
+        head = key.to_bytes(2, "big") + version.to_bytes(2, "big")
+        wrong.append((envelope._replace(request_data=head + envelope.request_data[4:]), errors.UnsupportedVersion))
+    for each, error in wrong:
+        with pytest.raises(error):
+            unwrapped(each, 1_000)
+    answer = p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="t", error_code=7)])
+    made = answer_in(answer, 7, 5)
+    assert (made.error_code, made.response_data[:4]) == (0, (5).to_bytes(4, "big"))
+    assert answer_of(made, request, 7).topics[0].error_code == 7
+    for each, error in (
+        (answer, errors.UnknownServer),
+        (p.EnvelopeResponse(error_code=Code.STALE_BROKER_EPOCH), errors.StaleBrokerEpoch),
+        (p.EnvelopeResponse(response_data=None), errors.CorruptDataError),
+    ):
+        with pytest.raises(error):
+            answer_of(each, request, 7)
+
+
+def test_an_envelope_is_decided_about_as_what_is_in_it():
+    members = Members(1)
+    state, call = ControllerState(members.host, members.timer), SimpleNamespace(client_id="broker", version=0)
+    made = decide_in_envelope(state, call, wrapped(topic_request("t"), 7, Requester("alice", "app")))
+    assert [(each.name, each.error_code) for each in answer_of(made, topic_request("t"), 7).topics] == [("t", 0)]
+    again = decide_in_envelope(state, call, wrapped(topic_request("t"), 7, Requester("alice", "app")))
+    assert answer_of(again, topic_request("t"), 7).topics[0].error_code == Code.TOPIC_ALREADY_EXISTS
+    beat = wrapped(p.BrokerHeartbeatRequest(broker_id=1), 1, Requester("alice", "app"))
+    assert decide_in_envelope(state, call, beat).error_code == Code.INVALID_REQUEST
+    assert decide_in_envelope(state, call, beat._replace(request_data=b"short")).error_code == Code.CORRUPT_MESSAGE
+
+
+def test_partitions_count_for_the_quota_of_the_client_that_makes_them():
+    """Older clients are told how long to wait, newer ones are refused. Brokers have no quota."""
+    members = Members(1)
+    entity = [p.ClientQuotaEntityPart(entity_type="user", entity_name="alice")]
+    ops = [p.ClientQuotaOp(key="controller_mutation_rate", value=1.0, remove=False)]
+    members.host.submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=entity, ops=ops)]), 1)
+    alice = Requester("alice", "app")
+    seen = []
+    for name, version, requester in (("a", 6, alice), ("b", 5, alice), ("c", 6, alice), ("d", 6, Requester("bob", "app")), ("e", 6, None)):
+        response, _ = members.host.submit(topic_request(name, partitions=30), version, requester)
+        seen.append((response.topics[0].error_code, response.throttle_time_ms > 0))
+    assert seen == [(0, False), (0, True), (Code.THROTTLING_QUOTA_EXCEEDED, True), (0, False), (0, False)]
+    members.clock.advance(3_600_000)
+    response, _ = members.host.submit(topic_request("f"), 6, alice)
+    assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 0)

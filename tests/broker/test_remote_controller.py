@@ -7,9 +7,11 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, remote
-from kafkacore.broker.controller.log import METADATA_TOPIC_ID
+from kafkacore.broker.controller.envelope import answer_in
+from kafkacore.broker.controller.log import CONTROLLER_ID, METADATA_TOPIC_ID
 from kafkacore.broker.controller.server import ControllerServer
-from kafkacore.broker.controller.snapshots import SnapshotId
+from kafkacore.broker.controller.snapshots import SnapshotId, encode_snapshot
+from kafkacore.broker.controller.state import Requester
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.server import Broker
@@ -20,6 +22,7 @@ from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
 from tests.kit.inside import log_of, thread_of
+from tests.kit.rows import each_row
 from tests.kit.wire import Wire
 
 CONFIG = BrokerConfig(default_replication_factor=2)
@@ -251,6 +254,223 @@ def test_a_restart_asks_the_controller_once_for_everything():
     timer.advance_clock()
     peers.take(p.FetchRequest)
     assert peers.sent == []
+
+
+class Remote:
+    """The link of broker 1, a log for it to follow, and all that it sends: (request, version, timeout, lane, what takes the answer)."""
+
+    def __init__(self):
+        self.clock, self.sent, self.refused = ManualClock(), [], []
+        self.timer = LoopTimer(clock=self.clock)
+        self.host = ControllerHost(CONFIG, "c", has_log=True, clock=self.clock)
+        self.image = ClusterImage(CONFIG, "c")
+        self.link = remote.RemoteControllerLink(CONFIG, 1, self.image, self.timer, self, lambda: self.refused.append(self.clock.now_ms()))
+
+    def send(self, node_id, request, version, done, timeout_ms, lane=""):
+        assert node_id == CONTROLLER_ID
+        self.sent.append((request, version, timeout_ms, lane, done))
+
+    def take(self, kind):
+        (found,) = [each for each in self.sent if isinstance(each[0], kind)]
+        self.sent.remove(found)
+        return found
+
+    def kinds(self):
+        return [type(each[0]) for each in self.sent]
+
+    def later(self):
+        self.clock.advance(remote.RETRY_MS - 1)
+        self.timer.advance_clock()
+        assert self.sent == []
+        self.clock.advance(1)
+        self.timer.advance_clock()
+
+    def log(self, **fields):
+        """The answer to a Fetch from where the image is: what the controller's log holds."""
+        pieces, end_offset = self.host.read_log(self.image.next_offset, 1 << 20)
+        records = memoryview(b"".join(bytes(each) for each in pieces))
+        data = p.PartitionData(partition_index=0, high_watermark=end_offset, records=records, aborted_transactions=None)
+        answer = p.FetchResponse(responses=[p.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data._replace(**fields)])])
+        self.take(p.FetchRequest)[-1](answer)
+
+    def begin(self):
+        self.link.start(Node(1, "h", 9001))
+        request = self.take(p.BrokerRegistrationRequest)
+        answer, _ = self.host.submit(request[0], request[1])
+        request[-1](answer)
+        self.log()
+
+
+def test_a_remote_broker_registers_reads_the_log_and_beats():
+    stage = Remote()
+    stage.link.start(Node(1, "h", 9001, "rack"))
+    request, version, timeout_ms, lane, registered = stage.take(p.BrokerRegistrationRequest)
+    assert (version, timeout_ms, lane) == (remote.REGISTRATION_VERSION, 30_000, "")
+    assert (request.broker_id, request.cluster_id, request.rack, request.previous_broker_epoch, request.log_dirs) == (
+        1,
+        "c",
+        "rack",
+        -1,
+        [],
+    )
+    registered(p.BrokerRegistrationResponse(error_code=Code.DUPLICATE_BROKER_REGISTRATION))
+    stage.later()
+    registered = stage.take(p.BrokerRegistrationRequest)[-1]
+    answer, _ = stage.host.submit(request, version)
+    registered(answer)
+    assert stage.link.broker_epoch == answer.broker_epoch
+    fetch, version, timeout_ms, lane, _ = stage.sent[-1]
+    wanted = p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=8 << 20)
+    assert fetch == p.FetchRequest(
+        replica_state=p.ReplicaState(replica_id=1, replica_epoch=answer.broker_epoch),
+        max_wait_ms=10_000,
+        min_bytes=1,
+        topics=[p.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+    )
+    assert (version, timeout_ms, lane) == (17, 40_000, remote.LOG_LANE)
+    stage.log()
+    assert stage.image.next_offset == stage.host.end_offset()
+    assert stage.kinds() == [p.FetchRequest, p.BrokerHeartbeatRequest]
+    beat, version, timeout_ms, lane, beaten = stage.take(p.BrokerHeartbeatRequest)
+    assert beat == p.BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=answer.broker_epoch, current_metadata_offset=stage.image.next_offset, offline_log_dirs=[]
+    )
+    assert (version, timeout_ms, lane) == (remote.HEARTBEAT_VERSION, CONFIG.broker_session_timeout_ms, "")
+    stage.link.log_dir_failed()  # news while one is under way
+    assert stage.kinds() == [p.FetchRequest]
+    beaten(p.BrokerHeartbeatResponse(is_fenced=False))
+    stage.take(p.BrokerHeartbeatRequest)[-1](errors.DisconnectError("broken"))
+    stage.sent.clear()
+    stage.later()
+    stage.take(p.BrokerHeartbeatRequest)[-1](p.BrokerHeartbeatResponse(is_fenced=False))
+    stage.clock.advance(CONFIG.broker_heartbeat_interval_ms - 1)
+    stage.timer.advance_clock()
+    assert stage.sent == []
+    stage.clock.advance(1)
+    stage.timer.advance_clock()
+    stage.take(p.BrokerHeartbeatRequest)[-1](p.BrokerHeartbeatResponse(is_fenced=False))
+    ended = []
+    stage.link.shut_down(lambda: ended.append(1))
+    beat, *_, beaten = stage.take(p.BrokerHeartbeatRequest)
+    assert (beat.want_shut_down, beat.want_fence) == (True, False)
+    beaten(p.BrokerHeartbeatResponse(is_fenced=False, should_shut_down=False))
+    stage.clock.advance(remote.SHUTDOWN_RETRY_MS)
+    stage.timer.advance_clock()
+    stage.link.fence()
+    stage.take(p.BrokerHeartbeatRequest)[-1](p.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
+    assert (ended, stage.sent, stage.refused) == ([1], [], [])
+    stage.link.shut_down(lambda: ended.append(2))
+    assert (ended, stage.sent) == ([1, 2], [])
+
+
+@each_row(
+    ("asked", "answer"),
+    [
+        (p.BrokerRegistrationRequest, errors.AuthenticationFailedError("another secret")),
+        (p.BrokerRegistrationRequest, p.BrokerRegistrationResponse(error_code=Code.INCONSISTENT_CLUSTER_ID)),
+        (p.BrokerHeartbeatRequest, p.BrokerHeartbeatResponse(error_code=Code.STALE_BROKER_EPOCH)),
+        (p.FetchRequest, p.FetchResponse(error_code=Code.UNKNOWN_TOPIC_ID)),
+        (p.FetchRequest, p.BrokerHeartbeatResponse()),
+        (p.FetchRequest, {"error_code": Code.OFFSET_OUT_OF_RANGE}),
+        (p.FetchRequest, {"records": memoryview(bytes(100))}),
+    ],
+)
+def test_a_controller_that_refuses_a_broker_ends_it(asked, answer):
+    stage = Remote()
+    if asked is p.BrokerRegistrationRequest:
+        stage.link.start(Node(1, "h", 9001))
+    else:
+        stage.begin()
+    if isinstance(answer, dict):
+        stage.log(**answer)
+    else:
+        stage.take(asked)[-1](answer)
+    assert len(stage.refused) == 1
+    for *_, done in stage.sent[:]:
+        done(errors.DisconnectError("closed"))  # of a link that has ended nothing comes any more
+    stage.sent.clear()
+    stage.clock.advance(100_000)
+    stage.timer.advance_clock()
+    assert (stage.sent, len(stage.refused)) == ([], 1)
+
+
+def test_an_answer_comes_when_the_image_knows_it_and_an_error_at_once():
+    stage, answers = Remote(), []
+    stage.begin()
+    for requester in (None, Requester("alice", "app")):
+        del answers[:], stage.sent[1:]
+
+        def ask(name="t", requester=requester):
+            stage.link.submit(topic_request(name), 7, answers.append, requester)
+            (request, version, timeout_ms, lane, done), end = stage.sent.pop(-2), stage.sent.pop()
+            wanted = (p.CreateTopicsRequest, 7) if requester is None else (p.EnvelopeRequest, 0)
+            assert (type(request), version, timeout_ms, lane) == (*wanted, 30_000, "")
+            partition = p.ListOffsetsPartition(partition_index=0, timestamp=-1)
+            topics = [p.ListOffsetsTopic(name="__cluster_metadata", partitions=[partition])]
+            assert end[:4] == (p.ListOffsetsRequest(replica_id=1, topics=topics), 7, 30_000, "")
+            return done, end[-1]
+
+        made = p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="t", error_code=0)])
+        answer = made if requester is None else answer_in(made, 7, 0)
+        done, reached = ask()
+        done(errors.DisconnectError("broken"))
+        reached(errors.DisconnectError("broken"))
+        assert [type(each) for each in answers] == [errors.DisconnectError]
+        for second, error in ((errors.DisconnectError("broken"), errors.DisconnectError), (made, errors.UnknownServer)):
+            done, reached = ask()
+            done(answer)
+            reached(second)
+            assert type(answers[-1]) is error
+        if requester is not None:
+            done, reached = ask()
+            done(made)  # in no envelope
+            assert type(answers[-1]) is errors.UnknownServer
+        done, reached = ask()
+        done(answer)
+        offset = stage.host.submit(p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.link.broker_epoch), 0)[1]
+        count = len(answers)
+        part = p.ListOffsetsPartitionResponse(partition_index=0, offset=offset)
+        reached(p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name="__cluster_metadata", partitions=[part])]))
+        assert len(answers) == count
+        stage.log()
+        assert [each.error_code for each in answers[count].topics] == [0] and len(answers) == count + 1
+
+
+def test_a_snapshot_is_read_piece_by_piece_and_again_where_it_is_gone():
+    stage = Remote()
+    stage.begin()
+    stage.sent = [each for each in stage.sent if isinstance(each[0], p.FetchRequest)]
+    other = ControllerHost(CONFIG, "c")
+    other.submit(topic_request("s"), 7)
+    whole = b"".join(bytes(each) for each in encode_snapshot(other.read(lambda image: list(image.records())), 3, 0))
+    named = p.SnapshotId(end_offset=99, epoch=3)
+
+    def answer(begin, nbytes, **fields):
+        request, version, timeout_ms, lane, done = stage.take(p.FetchSnapshotRequest)
+        wanted = p.PartitionSnapshotWanted(
+            partition=0, current_leader_epoch=3, snapshot_id=p.FetchedSnapshotId(end_offset=99, epoch=3), position=begin
+        )
+        topics = [p.TopicSnapshotWanted(name="__cluster_metadata", partitions=[wanted])]
+        assert request == p.FetchSnapshotRequest(cluster_id="c", replica_id=1, max_bytes=8 << 20, topics=topics)
+        assert (version, timeout_ms, lane) == (remote.FETCH_SNAPSHOT_VERSION, 30_000, remote.LOG_LANE)
+        piece = p.PartitionSnapshot(index=0, snapshot_id=named, size=len(whole), position=begin)
+        piece = piece._replace(unaligned_records=memoryview(whole[begin : begin + nbytes]))._replace(**fields)
+        done(p.FetchSnapshotResponse(topics=[p.TopicSnapshot(name="__cluster_metadata", partitions=[piece])]))
+
+    for wrong in ({"error_code": Code.SNAPSHOT_NOT_FOUND}, {"unaligned_records": memoryview(b"")}, {"position": 1}):
+        stage.log(snapshot_id=named)
+        answer(0, 50, **wrong)
+        stage.later()
+        assert stage.kinds() == [p.FetchRequest]
+    stage.log(snapshot_id=named)
+    answer(0, 50)
+    stage.take(p.FetchSnapshotRequest)[-1](errors.DisconnectError("broken"))
+    stage.later()
+    answer(50, 50)
+    answer(100, len(whole) - 101)
+    answer(len(whole) - 1, 1)
+    assert (list(stage.image.topics), stage.image.next_offset) == (list(other.read(lambda image: image.topics)), 99)
+    assert [each[0].topics[0].partitions[0].fetch_offset for each in stage.sent if isinstance(each[0], p.FetchRequest)] == [99]
 
 
 def test_every_api_the_controller_serves_can_be_refused():
