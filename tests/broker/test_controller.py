@@ -1,5 +1,6 @@
 """What the controller decides: topics, placement, elections, ISRs, reassignments, registrations, heartbeats. No threads, no sockets."""
 
+import dataclasses
 import random
 
 import pytest
@@ -7,14 +8,16 @@ from controlling import topic_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.cluster import BrokerRegistration, ClusterImage, ImageListener
+from kafkacore.broker.cluster import BrokerRegistration, ClusterImage, ImageListener, PartitionRegistration
 from kafkacore.broker.controller import ControllerHost, brokers
 from kafkacore.broker.controller.brokers import PRODUCER_ID_BLOCK
+from kafkacore.broker.controller.elections import Election, PartitionChangeBuilder, Reassignment, revert
 from kafkacore.broker.controller.placement import ReplicaPlacer
 from kafkacore.broker.controller.state import ControllerState
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
+from kafkacore.protocol.metadata_log import BrokerEndpoint, PartitionChangeRecord
 from tests.kit.rows import each_row
 
 
@@ -185,6 +188,31 @@ def test_bad_topics_are_refused_and_leave_nothing(arguments, code):
     result = stage.create(**{"name": "t", **arguments})
     assert (result.error_code, bool(result.error_message)) == (code, True)
     assert stage.image.next_offset == before
+
+
+def test_the_partitions_that_an_assignment_names_are_all_from_zero_on():
+    stage = Stage()
+    for indexes, code in (([1, 0], 0), ([0, 0], Code.INVALID_REPLICA_ASSIGNMENT), ([0, 2], Code.INVALID_REPLICA_ASSIGNMENT)):
+        assignments = [p.CreatableReplicaAssignment(partition_index=index, broker_ids=[1 + index]) for index in indexes]
+        topic = p.CreatableTopic(name=f"t{code}", num_partitions=-1, replication_factor=-1, assignments=assignments)
+        assert stage.ask(p.CreateTopicsRequest(topics=[topic])).topics[0].error_code == code
+    assert [each.replicas for each in stage.image.topic("t0").partitions] == [[1], [2]]
+
+
+def test_a_request_makes_so_many_partitions_and_no_more():
+    stage = Stage()
+    for counts, codes in (([10_000], [0]), ([10_001], [Code.POLICY_VIOLATION]), ([6_000, 4_000, 1], [0, 0, Code.POLICY_VIOLATION])):
+        topics = [p.CreatableTopic(name=f"t{nth}", num_partitions=count, replication_factor=1) for nth, count in enumerate(counts)]
+        found = stage.ask(p.CreateTopicsRequest(topics=topics, validate_only=True)).topics
+        assert [(each.error_code, each.num_partitions) for each in found] == [
+            (code, -1 if code else count) for code, count in zip(codes, counts, strict=True)
+        ]
+    stage.create("t", 1, 1)
+    more = [p.CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in (("t", 10_001), ("u", 2), ("u", 2))]
+    found = stage.ask(p.CreatePartitionsRequest(topics=more, validate_only=True)).results
+    assert {each.name: each.error_code for each in found} == {"t": 0, "u": Code.INVALID_REQUEST}
+    too_many = [p.CreatePartitionsTopic(name="t", count=10_002, assignments=None)]
+    assert stage.ask(p.CreatePartitionsRequest(topics=too_many)).results[0].error_code == Code.POLICY_VIOLATION
 
 
 def test_one_bad_topic_does_not_spoil_the_others_and_one_named_twice_is_refused():
@@ -404,6 +432,104 @@ def test_elections_are_answered_as_they_were_asked_for():
     assert answers == [(0, Code.INVALID_REQUEST, "Unknown election type 7")] * 2
 
 
+MOVED = {"adding_replicas": [], "removing_replicas": []}
+DIRECTORY = b"d" * 16
+
+
+@each_row(
+    ("partition", "alive", "election", "wanted", "changes"),
+    [
+        ({}, [1, 2, 3], Election.ONLINE, {}, None),
+        ({}, [2, 3], Election.ONLINE, {}, {"leader": 2}),
+        ({}, [3], Election.ONLINE, {"isr": [2, 3]}, {"leader": 3, "isr": [2, 3]}),
+        ({}, [], Election.ONLINE, {"isr": []}, {"leader": -1}),
+        ({}, [], Election.UNCLEAN, {"isr": []}, {"leader": -1}),
+        ({"isr": [1]}, [2, 3], Election.ONLINE, {"isr": []}, {"leader": -1}),
+        ({"isr": [1]}, [2, 3], Election.UNCLEAN, {"isr": []}, {"leader": 2, "isr": [2], "leader_recovery_state": 1}),
+        ({"isr": [1], "leader_recovery_state": 1}, [3], Election.UNCLEAN, {"isr": []}, {"leader": 3, "isr": [3]}),
+        ({"isr": [1, 3]}, [2, 3], Election.UNCLEAN, {}, {"leader": 3}),  # one in sync is alive
+        ({"leader": 2}, [1, 2, 3], Election.PREFERRED, {}, {"leader": 1}),
+        ({"leader": 2}, [1, 2, 3], Election.ONLINE, {}, None),
+        ({"leader": 2}, [2, 3], Election.PREFERRED, {}, None),
+        ({"leader": 2, "isr": [2, 3]}, [1, 2, 3], Election.PREFERRED, {}, None),
+        ({"leader": -1, "isr": [2]}, [1, 2], Election.ONLINE, {}, {"leader": 2}),
+        ({"leader_recovery_state": 1}, [1], Election.ONLINE, {"recovery_state": 0}, {"leader_recovery_state": 0}),
+        ({}, [1], Election.ONLINE, {"directories": {2: DIRECTORY}}, {"directories": [bytes(16), DIRECTORY, bytes(16)]}),
+        ({}, [1], Election.ONLINE, {"replicas": [2, 1, 3]}, {"replicas": [2, 1, 3]}),
+        ({}, [1], Election.ONLINE, {"replicas": [1, 2, 3, 4]}, {"replicas": [1, 2, 3, 4], "directories": [bytes(16)] * 3 + [DIRECTORY]}),
+        # reassignments
+        (
+            {"replicas": [3, 4, 1, 2], "isr": [1, 2, 3, 4], "adding_replicas": [3, 4], "removing_replicas": [1, 2]},
+            [1, 2, 3, 4],
+            Election.ONLINE,
+            {},
+            {"leader": 3, "isr": [3, 4], "replicas": [3, 4], "directories": [bytes(16)] * 2, **MOVED},
+        ),
+        (
+            {"isr": [1, 2, 3], "removing_replicas": [3]},
+            [1, 2, 3],
+            Election.ONLINE,
+            {},
+            {"leader": 1, "isr": [1, 2], "replicas": [1, 2], "directories": [bytes(16)] * 2, "removing_replicas": []},
+        ),
+        ({"isr": [1, 3], "removing_replicas": [3]}, [1, 2, 3], Election.ONLINE, {}, None),  # 2 has to be in sync first
+        (
+            {"replicas": [1, 2, 4, 3], "isr": [1, 3, 4], "adding_replicas": [4], "removing_replicas": [3]},
+            [1, 2, 3, 4],
+            Election.ONLINE,
+            {},
+            {"leader": 1, "isr": [1, 4], "replicas": [1, 2, 4], "directories": [bytes(16)] * 3, **MOVED},
+        ),
+        ({"isr": [1, 2], "adding_replicas": [3]}, [1, 2, 3], Election.ONLINE, {}, None),
+        (
+            {"isr": [1, 2], "adding_replicas": [3]},
+            [1, 2, 3],
+            Election.ONLINE,
+            {"isr": [1, 2, 3]},
+            {"isr": [1, 2, 3], "adding_replicas": []},
+        ),
+        ({"leader": 3, "isr": [3], "removing_replicas": [3]}, [1, 2, 3], Election.ONLINE, {}, None),
+        # eligible replicas of a Kafka
+        (
+            {"leader": -1, "isr": [], "elr": [2, 3], "last_known_elr": [1]},
+            [1, 3],
+            Election.ONLINE,
+            {},
+            {"leader": 3, "isr": [3], "eligible_leader_replicas": [], "last_known_elr": []},
+        ),
+        (
+            {"leader": -1, "isr": [], "last_known_elr": [2]},
+            [2],
+            Election.ONLINE,
+            {},
+            {"leader": 2, "isr": [2], "leader_recovery_state": 1, "last_known_elr": []},
+        ),
+        ({"leader": -1, "isr": [], "last_known_elr": [2]}, [3], Election.ONLINE, {}, None),
+        ({"leader": -1, "isr": [], "last_known_elr": [9]}, [9], Election.ONLINE, {}, None),
+        ({"leader": -1, "isr": [], "last_known_elr": [2, 3]}, [2, 3], Election.ONLINE, {}, None),
+        ({"leader": -1, "isr": [], "elr": [1], "last_known_elr": [2]}, [2], Election.ONLINE, {}, None),
+        ({"elr": [3]}, [1], Election.ONLINE, {"isr": [1, 2]}, {"isr": [1, 2], "eligible_leader_replicas": []}),
+        ({"elr": [3]}, [], Election.ONLINE, {}, {"leader": -1}),
+    ],
+)
+def test_what_becomes_of_a_partition(partition, alive, election, wanted, changes):
+    known = PartitionRegistration(**{"replicas": [1, 2, 3], "isr": [1, 2, 3], "leader": 1, **partition})
+    builder = PartitionChangeBuilder(known, b"i" * 16, 5, alive.__contains__, election, lambda node: DIRECTORY)
+    for name, value in wanted.items():
+        setattr(builder, f"target_{name}", value)
+    expected = None if changes is None else PartitionChangeRecord(partition_id=5, topic_id=b"i" * 16, **changes)
+    assert builder.build() == expected
+
+
+def test_reassignments_there_and_back():
+    assert Reassignment.plan([1, 2], [2, 3]) == ([2, 3, 1], [3], [1])
+    assert Reassignment.plan([1, 2], [2, 1]) == ([2, 1], [], [])
+    for isr, expected in (([1, 3], ([1, 2], [1], False)), ([3], ([1, 2], [1], True)), ([], ([1, 2], [1], True))):
+        assert revert(PartitionRegistration([3, 1, 2], isr, 1, adding_replicas=[3])) == expected
+    with pytest.raises(errors.InvalidReplicaAssignment):
+        revert(PartitionRegistration([3], [], -1, adding_replicas=[3]))
+
+
 # ---- AlterPartition
 
 
@@ -586,6 +712,11 @@ def test_the_same_incarnation_keeps_its_epoch_and_another_waits_for_the_end_of_t
     [
         ({"cluster_id": "other"}, Code.INCONSISTENT_CLUSTER_ID),
         ({"listeners": []}, Code.INVALID_REGISTRATION),
+        ({"log_dirs": [DIRECTORY, DIRECTORY]}, Code.INVALID_REGISTRATION),
+        (
+            {"features": [p.RegistrationFeature(name="metadata.version", min_supported_version=31, max_supported_version=99)]},
+            Code.UNSUPPORTED_VERSION,
+        ),
         ({"features": []}, Code.UNSUPPORTED_VERSION),
         (
             {"features": [p.RegistrationFeature(name="metadata.version", min_supported_version=1, max_supported_version=7)]},
@@ -597,6 +728,42 @@ def test_registrations_that_are_refused(changes, code):
     stage = Stage(brokers=0)
     assert stage.register(1, **changes).error_code == code
     assert stage.image.brokers == {}
+
+
+def test_what_is_kept_of_a_registration():
+    stage = Stage(brokers=1)
+    fields = {"log_dirs": [DIRECTORY, b"e" * 16], "rack": "r", "incarnation": b"a" * 16}
+    listeners = [
+        p.RegistrationListener(name=name, host=name, port=port, security_protocol=kind) for name, port, kind in (("A", 1, 0), ("B", 2, 3))
+    ]
+    assert stage.register(0, listeners=listeners, **fields).broker_epoch == stage.epochs[0]
+    expected = BrokerRegistration(
+        id=0,
+        epoch=stage.epochs[0],
+        incarnation_id=b"a" * 16,
+        endpoints=tuple(BrokerEndpoint(name=n, host=n, port=port, security_protocol=kind) for n, port, kind in (("A", 1, 0), ("B", 2, 3))),
+        features=dict.fromkeys(("metadata.version", "group.version", "transaction.version"), (0, 100)),
+        rack="r",
+        log_dirs=(DIRECTORY, b"e" * 16),
+    )
+    assert stage.image.brokers[0] == expected and stage.epochs[0] == stage.image.next_offset - 1
+    assert stage.register(-1).error_code == Code.INVALID_REGISTRATION
+    stage.beat(0)
+    stage.create(assignments=[[0, 1]])
+    assert not stage.beat(0, want_shut_down=True).should_shut_down
+    stage.register(0, listeners=listeners, **fields)  # the same life goes on where it was
+    assert stage.image.brokers[0] == dataclasses.replace(expected, fenced=False, in_controlled_shutdown=True)
+    assert stage.register(0, listeners=listeners, **fields | {"incarnation": b"b" * 16}).broker_epoch > expected.epoch
+    assert (stage.image.brokers[0].fenced, stage.image.brokers[0].in_controlled_shutdown) == (True, False)
+
+
+def test_a_new_life_of_a_broker_leads_nothing_that_the_last_one_led():
+    stage = Stage()
+    stage.create(assignments=[[1, 2], [3, 1]])
+    stage.clock.advance(stage.config.broker_session_timeout_ms)
+    answer = stage.register(1)
+    assert (stage.seen(), stage.seen(index=1)) == ((2, [2]), (3, [3]))
+    assert answer.broker_epoch == stage.image.brokers[1].epoch == stage.image.next_offset - 1
 
 
 def test_silent_brokers_are_fenced():
@@ -674,6 +841,10 @@ def test_producer_ids_are_never_given_twice():
     assert [each.producer_id_start for each in blocks] == [0, PRODUCER_ID_BLOCK, 2 * PRODUCER_ID_BLOCK]
     assert all(each.producer_id_len == PRODUCER_ID_BLOCK for each in blocks)
     assert stage.ask(p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=0)).error_code == Code.STALE_BROKER_EPOCH
+    stage.image.next_producer_id = 2**63 - 1 - PRODUCER_ID_BLOCK
+    for code, start in ((0, 2**63 - 1 - PRODUCER_ID_BLOCK), (Code.UNKNOWN_SERVER_ERROR, -1)):
+        last = stage.ask(p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.epochs[1]))
+        assert (last.error_code, last.producer_id_start if not code else -1) == (code, start)
 
 
 # ---- the log

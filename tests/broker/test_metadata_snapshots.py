@@ -20,7 +20,9 @@ from kafkacore.broker.controller.snapshots import SnapshotId, Snapshots, decode_
 from kafkacore.broker.image_jump import jump
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import Code, CorruptDataError, KafkaError
+from kafkacore.errors import Code, CorruptDataError, KafkaError, KafkaStorage, UsageError
+from kafkacore.protocol.metadata_log import NoOpRecord, encode_record
+from kafkacore.records import BatchBuilder
 from tests.kit.inside import log_of
 from tests.kit.rows import each_row
 
@@ -334,3 +336,65 @@ def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
             assert ask(end_offset=1).error_code == ask(epoch=9).error_code == Code.SNAPSHOT_NOT_FOUND
             for position in (-1, size, 2**62):
                 assert ask(position=position).error_code == Code.POSITION_OUT_OF_RANGE
+
+
+def test_a_snapshot_begins_with_its_one_header():
+    header, footer = (bytes(each) for each in encode_snapshot([], 1, 0))
+    assert decode_snapshot(header + footer) == []
+    again = bytearray(header)
+    again[7] = 1
+    plain = BatchBuilder()
+    assert plain.append(encode_record(NoOpRecord()))
+    for wrong in (header + again, bytes(plain.build())):
+        with pytest.raises(CorruptDataError, match="begins with its header, and has one"):
+            decode_snapshot(bytes(wrong))
+    for wrong in (footer, header, header + footer + footer):
+        with pytest.raises(CorruptDataError):
+            decode_snapshot(wrong)
+
+
+def test_a_snapshot_that_could_not_be_written_leaves_no_part(tmp_path, monkeypatch):
+    snapshots = Snapshots(tmp_path)
+    assert snapshots.write(SnapshotId(5, 1), [], 1_234) == snapshots.size_bytes() == os.stat(snapshots.path(SnapshotId(5, 1))).st_size
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            with pytest.raises(OSError, match="No space"):
+                snapshots.write(SnapshotId(9, 1), [], 5_678)
+    assert os.listdir(tmp_path) == [SnapshotId(5, 1).file_name] == [f"{5:020}-{1:010}.checkpoint"]
+    snapshots.write(SnapshotId(3, 2), [], 0)
+    assert snapshots.ids == Snapshots(tmp_path).ids == [(3, 2), (5, 1)]
+    assert [Snapshots(tmp_path).written_ms(each) for each in snapshots.ids] == [0, 1_234]
+    size = os.stat(snapshots.path(SnapshotId(5, 1))).st_size
+    whole = snapshots.path(SnapshotId(5, 1)).read_bytes()
+    for position, max_bytes, expected in (
+        (0, 9_999, whole),
+        (7, 5, whole[7:12]),
+        (size - 1, 5, whole[-1:]),
+        (size, 5, b""),
+        (-1, 5, b""),
+        (0, -1, b""),
+    ):
+        assert snapshots.read(SnapshotId(5, 1), position, max_bytes) == (expected, size)
+    snapshots.delete(SnapshotId(5, 1))
+    assert (os.listdir(tmp_path), snapshots.ids) == ([SnapshotId(3, 2).file_name], [(3, 2)])
+
+
+def test_what_cannot_be_read_of_a_controllers_log(tmp_path):
+    with pytest.raises(UsageError, match="keeps no log"):
+        ControllerHost(CONFIG).read_log(0, 1)
+    in_memory = ControllerHost(CONFIG, has_log=True)
+    assert not log_of(in_memory).snapshot_is_due()
+    with pytest.raises(UsageError, match="no snapshots"):
+        log_of(in_memory).take_snapshot([])
+    stage = Stage(directory=tmp_path, **SMALL)
+    create_many(stage, 20)
+    (newest,) = log_of(stage.host).snapshots.ids[-1:]
+    log_of(stage.host).snapshots.path(newest).unlink()
+    with pytest.raises(KafkaStorage, match="cannot be read"):
+        stage.host.read_snapshot(newest, 0, 1)
+    stage.host.close()
