@@ -84,39 +84,39 @@ class _Asking:
         line: of the loop.
     """
 
-    __slots__ = ("_line", "_numbers", "_short_send", "_shut")
+    __slots__ = ("_line", "_short_send", "_shut", "_tasks")
 
     def __init__(self, short_send: CoroutineSend, line: Line) -> None:
         self._short_send = short_send
         self._line = line
-        self._numbers: OrderedDict[int, None] = OrderedDict()  # its first is found at once, however many have left before it
+        self._tasks: OrderedDict[object, None] = OrderedDict()  # its first is found at once, however many have left before it
         self._shut = False
 
-    def enter(self) -> int:
-        """A task's number."""
-        number = next(reversed(self._numbers), 0) + 1
-        self._numbers[number] = None
-        return number
+    def enter(self) -> object:
+        """What a task is known by."""
+        task = object()
+        self._tasks[task] = None
+        return task
 
-    async def turn(self, number: int) -> None:
+    async def turn(self, task: object) -> None:
         """The metadata is there: waits until the tasks before have gone on."""
-        if not self._shut and len(self._numbers) > 1:
+        if not self._shut and len(self._tasks) > 1:
             self._shut = True
             self._short_send.in_line += 1
         for _ in range(_STEPS):
-            if next(iter(self._numbers)) == number:
+            if next(iter(self._tasks)) is task:
                 return
             await asyncio.sleep(0)
 
-    def leave(self, number: int, line: Line) -> bool:
+    def leave(self, task: object, line: Line) -> bool:
         """The task goes on, or has failed. True when it was the last.
 
         Args:
-            number: its number.
+            task: what `enter` gave.
             line: of the loop now: where that is another one, it has no short cut to open.
         """
-        del self._numbers[number]
-        if self._numbers:
+        del self._tasks[task]
+        if self._tasks:
             return False
         if self._shut and self._line is line:
             self._short_send.in_line -= 1
@@ -347,13 +347,13 @@ class KafkaProducer:
             asking = _Asking(self._short_send, self._line)
             if isinstance(topic, str):
                 self._asking[topic] = asking
-        number = asking.enter()
+        task = asking.enter()
         try:
             info = await self._topic(topic)
-            await asking.turn(number)
+            await asking.turn(task)
             return self._producer._queue_for(topic, info)
         finally:
-            if asking.leave(number, self._line) and self._asking.get(topic) is asking:
+            if asking.leave(task, self._line) and self._asking.get(topic) is asking:
                 del self._asking[topic]
 
     async def _topic(self, topic: str) -> TopicInfo:

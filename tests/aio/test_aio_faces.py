@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 import kafkacore
 from kafkacore import aio, testing
@@ -70,6 +73,19 @@ def test_what_can_wait_is_a_coroutine(sync: type, face: type) -> None:
 @each_row(("sync", "face"), FACES[:-1], ids=lambda client: client.__name__)
 def test_they_are_made_alike(sync: type, face: type) -> None:
     assert arguments(face.__init__) == arguments(sync.__init__)  # type: ignore[misc]
+
+
+def test_a_cluster_hands_on_each_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def cluster(*args: Any, **named: Any) -> Any:
+        made.append(inspect.signature(testing.EmbeddedCluster).bind(*args, **named).arguments)
+        return SimpleNamespace(config=None, _brokers=())
+
+    monkeypatch.setattr(aio_testing, "Cluster", cluster)
+    given = {name: object() for name, *_ in arguments(aio_testing.EmbeddedCluster.__init__)}
+    aio_testing.EmbeddedCluster(**given)  # type: ignore[arg-type]
+    assert made == [given]
 
 
 def test_the_modules_for_tests_have_the_same_names() -> None:

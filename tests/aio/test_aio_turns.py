@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore.aio import KafkaProducer
+from kafkacore.aio import KafkaConsumer, KafkaProducer
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
@@ -41,16 +41,21 @@ def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
 class Shifted(SystemClock):
     """The system's time, which can be moved on."""
 
-    __slots__ = ("_ahead_ms",)
+    __slots__ = ("_ahead_ms", "_stopped_ms")
 
     def __init__(self) -> None:
         self._ahead_ms = 0
+        self._stopped_ms: int | None = None
+
+    def stop(self) -> None:
+        """From now on it moves by hand alone."""
+        self._stopped_ms = super().now_ms()
 
     def advance(self, ms: int) -> None:
         self._ahead_ms += ms
 
     def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
+        return (super().now_ms() if self._stopped_ms is None else self._stopped_ms) + self._ahead_ms
 
 
 class Passing:
@@ -209,5 +214,26 @@ def test_a_task_that_waits_in_between_gives_no_turn(servers: str, topic: str, ne
                 coroutine = sends.producer.send(topic, b"%d" % i)
                 with pytest.raises(StopIteration):
                     coroutine.send(None)
+
+    run(work, new_loop)
+
+
+def test_a_task_that_finds_records_all_the_time_gives_others_their_turns(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
+    """Every 10 ms, to the precision of the floating-point numbers that times are, and not more often."""
+    cluster.produce(topic, [b"%d" % i for i in range(101)])
+
+    async def work() -> None:
+        clock, given = Shifted(), []
+        settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest", "clock": clock}
+        async with KafkaConsumer(topic, **settings) as consumer:
+            assert await consumer.poll(None, 1)
+            clock.stop()
+            for ms in range(100):
+                clock.advance(1)
+                turn: list[int] = []
+                asyncio.get_running_loop().call_soon(turn.append, ms)
+                assert len((await consumer.poll(None, 1))[topic, 0]) == 1
+                given += turn
+        assert len(given) >= 9 and {later - earlier for earlier, later in itertools.pairwise(given)} <= {10, 11}
 
     run(work, new_loop)

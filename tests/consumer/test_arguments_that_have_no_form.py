@@ -12,6 +12,7 @@ import pytest
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
@@ -20,6 +21,50 @@ from tests.kit.rows import each_row
 TP = TopicPartition("t", 0)
 LONG = "m" * 40_000
 HOUR_S = 3_600
+
+
+@each_row(
+    "given, found",
+    [
+        (("t", 0), TP),
+        (["t", (1 << 31) - 1], TopicPartition("t", (1 << 31) - 1)),
+        (("t", 1 << 31), None),
+        (("t", -1), None),
+        (("t", 0, 0), None),
+        (("t",), None),
+        (("", 0), None),
+        ((b"t", 0), None),
+        (("t", "0"), None),
+        ("t0", None),
+    ],
+)
+def test_what_is_a_partition(given: Any, found: TopicPartition | None) -> None:
+    if found is not None:
+        assert partition_of(given) == found
+    else:
+        with pytest.raises(errors.UsageError, match=r"not a \(topic, partition\) pair"):
+            partition_of(given)
+
+
+@each_row("offset, good", [(0, True), ((1 << 63) - 1, True), (1 << 63, False), (-1, False), ("1", False)])
+@each_row("epoch, fits", [(None, True), (0, True), ((1 << 31) - 1, True), (1 << 31, False), (-1, False), ("1", False)])
+def test_what_is_a_position(offset: Any, good: bool, epoch: Any, fits: bool) -> None:
+    found = OffsetAndMetadata(offset, epoch)
+    if good and fits:
+        assert offset_of(TP, found) is found and offset_of(TP, offset) == OffsetAndMetadata(offset)
+    else:
+        with pytest.raises(errors.UsageError) as raised:
+            offset_of(TP, found)
+        assert (raised.value.topic, raised.value.partition) == TP
+
+
+@each_row("seconds, ms", [(0, 0), (1.5, 1_500), (0.0004, 0), (0.0006, 1), (math.inf, 1 << 40), (math.nan, None), ("1", None)])
+def test_what_is_a_time(seconds: Any, ms: int | None) -> None:
+    if ms is not None:
+        assert milliseconds(seconds) == ms
+    else:
+        with pytest.raises(errors.UsageError, match="a timeout is a number of seconds"):
+            milliseconds(seconds)
 
 
 @pytest.fixture(scope="module")

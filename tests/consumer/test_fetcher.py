@@ -11,8 +11,9 @@ from scripted_cluster import COMMIT, Log, ScriptedCluster
 from kafkacore import bounds, compress, errors
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
+from kafkacore.consumer.refusals import Refusals
 from kafkacore.consumer.sessions import FetchLimits
-from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
+from kafkacore.consumer.subscription import FetchState, PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, OffsetForLeaderEpochRequest
@@ -172,7 +173,7 @@ def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
     rig.subscription.state_of(A).fetch_end = 3_990
     rig.round()
     first = rig.fetches()[0].topics[0].partitions[0].partition_max_bytes
-    assert 3_990 * 1_024 < first < 3_990 * 1_024 * 1.2 + 40_000  # nothing is known yet
+    assert first == int(1.1 * 3_990 * 1_024) + 32_768  # nothing is known yet
     assert rig.values(5_000)[A] == numbers(0, 4_000)
     rig.round()
     assert len(rig.fetches()) == 1  # nothing is asked for behind the end
@@ -181,7 +182,7 @@ def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
     rig.subscription.state_of(A).fetch_end = 1_000
     rig.round()
     asked = rig.fetches()[1].topics[0].partitions[0].partition_max_bytes
-    assert size / 4 < asked < size / 4 * 1.2 + 40_000
+    assert asked == int(1.1 * 1_000 * (size / 4_000)) + 32_768
     rig.values(5_000)
     rig.subscription.state_of(A).fetch_end = None
     rig.round()
@@ -425,8 +426,37 @@ def test_sessions_are_closed_where_no_fetch_is_in_flight():
     assert rig.fetcher.in_flight == {1}
     assert rig.fetcher.close_sessions(rig.now_ms) == {2}
     assert (rig.fetches()[-1].session_epoch, rig.fetches()[-1].topics) == (-1, [])
+    assert (rig.fetches()[-1].max_wait_ms, rig.fetches()[-1].min_bytes) == (0, 0)  # it is answered at once
+    assert rig.fetcher.in_flight == {1, 2}
     rig.cluster.deliver()
-    assert not rig.cluster.sessions[2]
+    assert not rig.cluster.sessions[2] and not rig.fetcher.in_flight
+
+
+def test_refusals_in_a_row_are_known_since_the_first_one():
+    refusals = Refusals(100)
+    a, b = PartitionState(A), PartitionState(B)
+    a.offset, b.offset, a.assigned, b.assigned = 5, 0, True, True
+
+    def note(now_ms, *states):
+        refusals.fresh.update(dict.fromkeys(states, now_ms))  # the code says when
+        refusals.note(now_ms)
+        assert not refusals.fresh
+
+    note(1_000, a, b)
+    note(4_100, a)
+    assert refusals.going_on(4_100) == {a: (1_000, 4_100), b: (1_000, 1_000)}
+    assert refusals.going_on(4_101) == {a: (1_000, 4_100)}  # 3 s after the back-off there is no row any more
+    note(7_201, a)
+    assert refusals.going_on(7_201) == {a: (7_201, 7_201)}
+    note(7_300, a, b)
+    assert refusals.going_on(7_300) == {a: (7_201, 7_300), b: (7_300, 7_300)}
+    a.offset = 6
+    b.assigned = False
+    assert refusals.going_on(7_301) == {}
+    note(7_400, a)
+    assert refusals.going_on(7_400) == {a: (7_400, 7_400)}
+    refusals.clear()
+    assert refusals.going_on(7_400) == {}
 
 
 # ---- positions
@@ -630,6 +660,21 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
         rig.subscription.resume(A)
         assert [r.offset for r in rig.fetcher.collect(500)[A]] == [2, 3]
         assert len(opened) == times
+
+
+@each_row("max_wait_ms, soon", [(8, True), (7, False)])
+def test_twenty_answers_of_nothing_that_come_too_soon_make_a_pause(max_wait_ms, soon):
+    """They come after 1 ms, and a quarter of the wait is soon."""
+    rig = FetchRig({A: Log()}, max_wait_ms=max_wait_ms)
+    for _ in range(30):
+        rig.round()
+    assert (len(rig.fetches()), rig.fetcher.waits_for_nodes) == ((21, True) if soon else (30, False))
+    if soon:
+        assert rig.fetcher.next_wake_ms(rig.now_ms) == 10
+        rig.round(9)
+        assert (len(rig.fetches()), rig.fetcher.next_wake_ms(rig.now_ms)) == (21, 1)
+        rig.round(1)
+        assert len(rig.fetches()) == 22
 
 
 @pytest.mark.parametrize("short_cuts", [True, False])
