@@ -260,12 +260,15 @@ def test_of_two_partitions_in_one_commit_each_is_judged() -> None:
 def test_a_history_that_cannot_be_is_refused() -> None:
     history = History()
     member = GroupHistory(history).member("m")
-    member.assigned([(TOPIC, 0)])
-    with pytest.raises(UsageError, match="which it owns"):
-        member.assigned([(TOPIC, 0)])
-    member.lost([(TOPIC, 0)])
-    with pytest.raises(UsageError, match="does not own"):
-        member.revoked([(TOPIC, 0)])
+    both = [(TOPIC, 0), (TOPIC, 1)]
+    member.assigned(both)
+    for each in both:
+        with pytest.raises(UsageError, match="which it owns"):
+            member.assigned([each])
+    member.lost(both)
+    for each in both:
+        with pytest.raises(UsageError, match="does not own"):
+            member.revoked([each])
 
 
 def test_two_generations_of_a_topic_are_two_topics() -> None:

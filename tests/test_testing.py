@@ -10,7 +10,10 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, ProducerRecord, errors
 from kafkacore.admin import ConfigResource
+from kafkacore.broker.limits import log_memory_bytes
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
+from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Drop, EmbeddedCluster
 from tests.kit.inside import brokers_of, thread_of
@@ -300,3 +303,173 @@ def test_nothing_else_takes_the_port_of_a_stopped_broker(processes: bool) -> Non
                 assert admin.list_topics() == []
         cluster.stop_broker(2)
     assert not is_taken(address)
+
+
+USERS = {"a": "x", "b": "y"}
+LOCAL = "PLAINTEXT://127.0.0.1:0"
+TWO = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "inter.broker.listener.name": "B"}
+FREE = ("A://127.0.0.1:0", "B://127.0.0.1:0")
+INTERNAL = ("PLAINTEXT:PLAINTEXT", "INTERNAL:PLAINTEXT")
+SASL, SSL = {"security_inter_broker_protocol": "SASL_PLAINTEXT"}, {"security_inter_broker_protocol": "SSL"}
+SASL_SSL = {"security_inter_broker_protocol": "SASL_SSL"}
+REQUIRED = {"ssl_client_auth": "required"}
+
+
+def supers(*names: str) -> dict[str, str]:
+    return {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ";".join(f"User:{name}" for name in names)}
+
+
+@each_row(
+    ("arguments", "settings"),
+    [
+        ({"brokers": 2}, {"default_replication_factor": 2}),
+        ({"brokers": 5}, {"default_replication_factor": 3}),
+        ({"brokers": 3, "config": {"default.replication.factor": 2}}, {"default_replication_factor": 2}),
+        ({"brokers": 3, "config": {"default_replication_factor": 1}}, {}),
+        ({"brokers": 2, "config": BrokerConfig(num_partitions=3)}, {"num_partitions": 3}),
+        ({"users": USERS}, SASL),
+        ({"users": USERS, "config": {"security.inter.broker.protocol": "PLAINTEXT", "num.partitions": 3}}, {**SASL, "num_partitions": 3}),
+        ({"users": USERS, "config": BrokerConfig(num_partitions=3)}, {**SASL, "num_partitions": 3}),
+        ({"users": USERS, "super_users": ["b", "a"]}, {**SASL, **supers("broker", "b", "a")}),
+        ({"users": USERS, "super_users": []}, {**SASL, **supers("broker")}),
+        (
+            {"users": USERS, "super_users": ["a"], "config": BrokerConfig(num_partitions=3)},
+            {**SASL, **supers("broker", "a"), "num_partitions": 3},
+        ),
+        ({"port": 9000}, {}),
+        ({"host": "127.0.0.2", "port": 9000}, {"listeners": ("PLAINTEXT://127.0.0.2:9000",)}),
+        (
+            {"host": "0.0.0.0", "advertised_host": "h", "port": 5},
+            {
+                "listeners": ("PLAINTEXT://0.0.0.0:5", "INTERNAL://127.0.0.1:0"),
+                "advertised_listeners": ("PLAINTEXT://h:5",),
+                "listener_security_protocol_map": INTERNAL,
+                "inter_broker_listener_name": "INTERNAL",
+            },
+        ),
+        (
+            {"users": USERS, "config": {**TWO, "listener.security.protocol.map": "A:SASL_PLAINTEXT,B:SASL_PLAINTEXT"}},
+            {
+                "listeners": FREE,
+                "listener_security_protocol_map": ("A:SASL_PLAINTEXT", "B:SASL_PLAINTEXT"),
+                "inter_broker_listener_name": "B",
+            },
+        ),
+        ({"tls": True}, SSL),
+        ({"tls": "mutual"}, {**SSL, **REQUIRED}),
+        ({"tls": "mutual", "config": BrokerConfig(num_partitions=3)}, {**SSL, **REQUIRED, "num_partitions": 3}),
+        ({"tls": True, "config": {"security.inter.broker.protocol": "SSL"}}, SSL),
+        ({"tls": True, "users": USERS}, SASL_SSL),
+        ({"tls": "mutual", "users": USERS}, {**SASL_SSL, "listener_name_settings": {"SASL_SSL": REQUIRED}}),
+        (
+            {"tls": "mutual", "super_users": ["c"]},
+            {**SSL, **REQUIRED, **supers(*(f"CN={each},OU=test,O=kafkacore" for each in ("broker", "c")))},
+        ),
+        (
+            {"tls": "mutual", "users": USERS, "config": {**TWO, "listener.security.protocol.map": "A:SASL_SSL,B:PLAINTEXT"}},
+            {
+                "listeners": FREE,
+                "listener_security_protocol_map": ("A:SASL_SSL", "B:PLAINTEXT"),
+                "inter_broker_listener_name": "B",
+                "listener_name_settings": {"A": REQUIRED},
+            },
+        ),
+        (
+            {"tls": True, "config": {**TWO, "listener.security.protocol.map": "A:SSL,B:PLAINTEXT"}},
+            {"listeners": FREE, "listener_security_protocol_map": ("A:SSL", "B:PLAINTEXT"), "inter_broker_listener_name": "B"},
+        ),
+        ({"config": {"listeners": LOCAL}, "brokers": 2}, {"listeners": (LOCAL,), "default_replication_factor": 2}),
+        ({"config": {"node.id": 7}}, {"node_id": 7}),
+    ],
+)
+def test_what_arguments_make_of_the_settings(arguments, settings):
+    if "tls" in arguments:
+        pytest.importorskip("trustme")
+    config, plain = EmbeddedCluster(**arguments).config, BrokerConfig()
+    given = {name: getattr(config, name) for name in config.names() if getattr(config, name) != getattr(plain, name)}
+    memory = given.pop("log_memory_max_bytes")
+    assert memory == log_memory_bytes(plain) // arguments.get("brokers", 1)
+    certificates = {name: given.pop(name) for name in [*given] if name.startswith(("ssl_keystore", "ssl_truststore"))}
+    assert len(certificates) == (5 if "tls" in arguments else 0)
+    assert ("sasl_jaas_config" in given) is ("users" in arguments)
+    assert sorted(config.plain_users()[2] if given.pop("sasl_jaas_config", None) else "ab") in (["a", "b"], ["a", "b", "broker"])
+    assert given == settings
+
+
+TWICE = "host, advertised_host and port say what listeners in config says, too: leave one of them out"
+
+
+@each_row(
+    ("arguments", "problem"),
+    [
+        ({"brokers": -1}, "a cluster has at least one broker, not -1"),
+        ({"brokers": 1, "racks": ["a", "b"]}, "2 racks are named for 1 brokers"),
+        ({"tls": "both"}, "tls is True or \"mutual\", not 'both'"),
+        ({"users": USERS, "config": {"sasl.jaas.config": "x"}}, "who is let in is said twice: by users, and by sasl.jaas.config in config"),
+        ({"users": USERS, "config": {"sasl_jaas_config": "x"}}, "who is let in is said twice: by users, and by sasl.jaas.config in config"),
+        (
+            {"users": USERS, "config": BrokerConfig(**SSL, ssl_keystore_location="x")},
+            "who is let in is said twice: by users, and by security.inter.broker.protocol in config",
+        ),
+        ({"users": USERS, "super_users": ["User:a"]}, "super_users are some of the users 'a', 'b', not 'User:a'; leave out \"User:\""),
+        ({"users": USERS, "super_users": ["a", "c"]}, "super_users are some of the users 'a', 'b', not 'c'"),
+        ({"super_users": ["a"]}, 'super_users needs users={"name": "password"} or tls="mutual": else every client is User:ANONYMOUS'),
+        (
+            {"tls": True, "super_users": ["a"]},
+            'super_users needs users={"name": "password"} or tls="mutual": else every client is User:ANONYMOUS',
+        ),
+        (
+            {"tls": True, "config": {"ssl.keystore.location": "x"}},
+            "certificates are said twice: by tls, and by ssl.keystore.location in config",
+        ),
+        ({"host": ""}, "an empty host is every address of this machine: advertised_host has to name the one that clients reach"),
+        ({"config": {"listeners": LOCAL}, "port": 3}, TWICE),
+        ({"config": {"listeners": LOCAL}, "host": "h"}, TWICE),
+        ({"config": {"listeners": LOCAL}, "advertised_host": "h"}, TWICE),
+        (
+            {
+                "config": {
+                    "node.id": 4,
+                    "listeners": "PLAINTEXT://127.0.0.1:9000,A://127.0.0.1:9001",
+                    "listener.security.protocol.map": "A:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                },
+                "brokers": 2,
+            },
+            "listeners: A of broker 4 and PLAINTEXT of broker 5 have the same port 9001",
+        ),
+        ({"data_dir": "here"}, "data_dir here is the log directory of a Kafka: move __cluster_metadata-0 to controller/, with a copy of"),
+    ],
+)
+def test_arguments_that_contradict_each_other(arguments, problem, tmp_path, monkeypatch):
+    if "tls" in arguments:
+        pytest.importorskip("trustme")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "__cluster_metadata-0").mkdir(parents=True, exist_ok=True)
+    with pytest.raises((UsageError, ConfigError)) as refused:
+        EmbeddedCluster(**arguments)
+    assert refused.value.message.startswith(problem)
+
+
+def test_what_clients_need():
+    pytest.importorskip("trustme")
+    with EmbeddedCluster(users=USERS) as cluster:
+        where = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+        assert cluster.client_settings("b") == {**where, "sasl_username": "b", "sasl_password": "y"}
+        for user in (None, "c"):
+            with pytest.raises(UsageError, match=f"client_settings is for one of the users 'a', 'b', not {user!r}"):
+                cluster.client_settings(user)
+    both = {**TWO, "listener.security.protocol.map": "A:SASL_SSL,B:PLAINTEXT"}
+    with EmbeddedCluster(users={"a": "x"}, tls="mutual", config=both, brokers=2) as cluster:
+        found = cluster.client_settings()
+        assert (found["sasl_username"], found["sasl_password"], found["security_protocol"]) == ("a", "x", "SASL_SSL")
+        assert found["bootstrap_servers"] == cluster.bootstrap_servers == cluster.listener("a") != cluster.listener("B")
+        assert [Path(found[f"ssl_{name}"]).name for name in ("cafile", "certfile", "keyfile")] == ["ca.pem", "0-a.pem", "0-a.key"]
+        plain = {"bootstrap_servers": cluster.listener("B"), "security_protocol": "PLAINTEXT"}
+        assert cluster.client_settings(listener="b") == plain
+        with pytest.raises(UsageError, match="there is no listener 'c'; there are A, B"):
+            cluster.listener("c")
+        assert [each.value for each in cluster.produce("t", ["v"]) and cluster.records("t")] == [b"v"]
+        assert cluster.processes() == {}
+    assert not Path(found["ssl_cafile"]).exists()
+    with EmbeddedCluster(tls=True) as cluster:
+        assert sorted(cluster.client_settings()) == ["bootstrap_servers", "security_protocol", "ssl_cafile"]

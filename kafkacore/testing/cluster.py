@@ -94,7 +94,9 @@ def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[
     for name, value in named.items():
         if name.replace(".", "_") == "sasl_jaas_config" or (name.replace(".", "_") in listener and value != "PLAINTEXT"):
             raise UsageError(f"who is let in is said twice: by users, and by {name.replace('_', '.')} in config")
-    return config.replace(**listener) if isinstance(config, BrokerConfig) else {**named, **listener}
+    if isinstance(config, BrokerConfig):
+        return config.replace(**listener)
+    return {**{name: value for name, value in named.items() if name.replace(".", "_") not in listener}, **listener}
 
 
 def _with_super_users(
