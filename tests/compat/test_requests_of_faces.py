@@ -1,0 +1,270 @@
+"""What the admin clients with aiokafka's and kafka-python's names ask: the requests of a call in their versions, whom, and for how long."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from kafkacore import errors
+from kafkacore.compat.aiokafka import admin as a
+from kafkacore.compat.aiokafka.admin.config_resource import ConfigResource as CONFIG
+from kafkacore.compat.kafka import KafkaAdminClient, OffsetAndMetadata, OffsetSpec
+from kafkacore.compat.kafka import admin as k
+from kafkacore.compat.kafka.admin import ConfigResource as NAMED
+from kafkacore.types import TopicPartition
+from tests.kit.loops import run
+from tests.kit.rows import each_row
+
+A, B = TopicPartition("t", 0), TopicPartition("u", 1)
+ID, NO_ID = uuid.UUID(int=5), bytes(16)
+
+
+class Results(dict[Any, Any]):
+    """Those of the engine's calls, without an item."""
+
+    def __init__(self) -> None:
+        self.succeeded: dict[Any, Any] = {}
+        self.errors: dict[Any, Any] = {}
+
+    def check(self) -> Results:
+        return self
+
+
+class Engine:
+    """Notes what it is asked: whom, for how long, and a request's name and values, by the first version that has them; or a call's name and
+    arguments. All answers are empty.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def note(self, whom: Any, timeout_ms: int, api: Any, build: Callable[[int], Any]) -> Any:
+        made: dict[int, Any] = {}
+        for version in range(api.MAX_VERSION + 1):
+            with contextlib.suppress(errors.UnsupportedVersion):
+                if (request := as_tuples(build(version))) not in made.values():
+                    made[version] = request
+        self.asked.append((whom, timeout_ms, api.__name__.removesuffix("Request"), made))
+        return api.RESPONSE()
+
+    def _ask(self, api: Any, build: Any, timeout_ms: int, *, to_controller: bool = False) -> Any:
+        return self.note("controller" if to_controller else "any", timeout_ms, api, build)
+
+    def _ask_brokers(self, requests: Any, timeout_ms: int) -> Any:
+        return {
+            node: SimpleNamespace(error=None, response=self.note(node, timeout_ms, api, build)) for node, (api, build) in requests.items()
+        }
+
+    def _ask_coordinators(self, ids: Any, key: int, build: Any, read: Any, seconds: float) -> Any:
+        api, made = build(list(ids))
+        self.note(("coordinator", key), int(seconds * 1000), api, made)
+        return Results()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Results:
+            self.asked.append((name, args, kwargs))
+            return Results()
+
+        return call
+
+
+def as_tuples(value: Any) -> Any:
+    """Messages as tuples."""
+    if isinstance(value, tuple):
+        return tuple(map(as_tuples, value))
+    return [as_tuples(each) for each in value] if isinstance(value, list) else value
+
+
+class InLoop:
+    """The same for a client of asyncio."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._client, self._calls = engine, self
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(self._client, name)(*args, **kwargs)
+
+        return call
+
+
+def in_all_versions(whom: Any, name: str, *request: Any, ms: int = 7_000, of: int = 0) -> Any:
+    """A request that is the same in all versions from one on."""
+    return whom, ms, name, {of: request}
+
+
+ACLS, FILTER = (
+    ("User:a", "h", k.ACLOperation.READ, k.ACLPermissionType.ALLOW),
+    ("User:b", "i", k.ACLOperation.WRITE, k.ACLPermissionType.DENY),
+)
+ACL = k.ACL(*ACLS, k.ResourcePattern(k.ResourceType.GROUP, "g", k.ACLResourcePatternType.PREFIXED))
+ACL_FILTER = k.ACLFilter(*FILTER, k.ResourcePatternFilter(k.ResourceType.TOPIC, "t", k.ACLResourcePatternType.ANY))
+TOPICS = [("a", 2, 1, [], [("x", "1"), ("y", "2")]), ("b", -1, -1, [(0, [1, 2]), (1, [2])], [])]
+PARTITIONS = [("a", 3, None), ("b", 4, [([1, 2],), ([2],)])]
+TWO, XY = {A: 2, B: 3}, {"x": "1", "y": "2"}
+
+OF_AIOKAFKA: dict[Callable[[Any], Any], list[Any]] = {
+    lambda it: it.create_topics([a.NewTopic("a", 2, 1, None, XY), a.NewTopic("b", -1, -1, {0: [1, 2], 1: [2]})], 5, True): [
+        in_all_versions("controller", "CreateTopics", TOPICS, 5, True, ms=5)
+    ],
+    lambda it: it.create_topics([]): [in_all_versions("controller", "CreateTopics", [], 7_000, False)],
+    lambda it: it.delete_topics(["a", "b"], 5): [
+        ("controller", 5, "DeleteTopics", {0: ([], ["a", "b"], 5), 6: ([("a", NO_ID), ("b", NO_ID)], [], 5)})
+    ],
+    lambda it: it.delete_topics([]): [in_all_versions("controller", "DeleteTopics", [], [], 7_000)],
+    lambda it: it.list_topics(): [("any", 7_000, "Metadata", {of: (None, of < 4, False, False) for of in (0, 4)})],
+    lambda it: it.describe_topics(["a", "b"]): [
+        ("any", 7_000, "Metadata", {of: ([(NO_ID, "a"), (NO_ID, "b")], of < 4, False, False) for of in (0, 4)})
+    ],
+    lambda it: it.describe_cluster(): [("any", 7_000, "Metadata", {of: ([], of < 4, False, False) for of in (0, 4)})],
+    lambda it: it.create_partitions({"a": a.NewPartitions(3), "b": a.NewPartitions(4, [[1, 2], [2]])}, 5, True): [
+        in_all_versions("controller", "CreatePartitions", PARTITIONS, 5, True, ms=5)
+    ],
+    lambda it: it.create_partitions({}): [in_all_versions("controller", "CreatePartitions", [], 7_000, False)],
+    lambda it: it.delete_records({A: a.RecordsToDelete(2), B: a.RecordsToDelete(3)}, 5): [("delete_records", (TWO,), {"timeout": 0.005})],
+    lambda it: it.delete_records({}): [("delete_records", ({},), {"timeout": 7.0})],
+    lambda it: it.describe_configs([CONFIG("topic", "a", XY), CONFIG("broker", 1), CONFIG("broker", 2), CONFIG("topic", "b")]): [
+        in_all_versions(1, "DescribeConfigs", [(4, "1", None)], False, False),
+        in_all_versions(2, "DescribeConfigs", [(4, "2", None)], False, False),
+        in_all_versions("any", "DescribeConfigs", [(2, "a", ["x", "y"]), (2, "b", None)], False, False),
+    ],
+    lambda it: it.describe_configs([CONFIG("topic", "b", {})], True): [in_all_versions("any", "DescribeConfigs", [(2, "b", None)], True, False)],
+    lambda it: it.alter_configs([CONFIG("topic", "a", XY), CONFIG("broker", 1), CONFIG("topic", "b")]): [
+        in_all_versions(1, "AlterConfigs", [(4, "1", [])], False),
+        in_all_versions("any", "AlterConfigs", [(2, "a", [("x", "1"), ("y", "2")]), (2, "b", [])], False),
+    ],
+    lambda it: it.list_consumer_groups([1, 2]): [in_all_versions(1, "ListGroups", [], []), in_all_versions(2, "ListGroups", [], [])],
+    lambda it: it.find_coordinator("g", 1): [("any", 7_000, "FindCoordinator", {0: ("g", 1, []), 4: ("", 1, ["g"])})],
+    lambda it: it.describe_consumer_groups(["g", "h"], 3, True): [in_all_versions(3, "DescribeGroups", ["g", "h"], True)],
+    lambda it: it.describe_consumer_groups(["g"]): [
+        ("any", 7_000, "FindCoordinator", {0: ("g", 0, []), 4: ("", 0, ["g"])}),
+        in_all_versions(0, "DescribeGroups", ["g"], False),
+    ],
+    lambda it: it.list_consumer_group_offsets("g", None, [A]): [("list_group_offsets", ("g", [A]), {"timeout": 7.0})],
+}  # fmt: skip
+
+OF_KAFKA: dict[Callable[[Any], Any], list[Any]] = {
+    lambda it: it.describe_topics(["a", ID]): [
+        ("any", 7_000, "Metadata", {of: ([(NO_ID, "a"), (ID.bytes, None)], of < 4, False, of == 8) for of in (0, 4, 8)})
+    ],
+    lambda it: it.list_topics(): [("any", 7_000, "Metadata", {of: (None, of < 4, False, of == 8) for of in (0, 4, 8)})],
+    lambda it: it.create_topics(
+        {"a": {"num_partitions": 2, "replication_factor": 1, "configs": XY}, "b": {"assignments": {0: [1, 2], 1: [2]}}}, 5, True
+    ): [in_all_versions("controller", "CreateTopics", TOPICS, 5, True, ms=5)],
+    lambda it: it.create_topics(["a", "b"]): [
+        in_all_versions("controller", "CreateTopics", [("a", -1, -1, [], []), ("b", -1, -1, [], [])], 7_000, False)
+    ],
+    lambda it: it.create_topics([k.NewTopic("a", 2, 1), k.NewTopic("b", replica_assignments={0: [1]}, topic_configs={"x": "1"})]): [
+        in_all_versions("controller", "CreateTopics", [("a", 2, 1, [], []), ("b", -1, -1, [(0, [1])], [("x", "1")])], 7_000, False)
+    ],
+    lambda it: it.delete_topics(["a", ID], 5): [
+        ("controller", 5, "DeleteTopics", {0: ([], ["a", ID], 5), 6: ([("a", NO_ID), (None, ID.bytes)], [], 5)})
+    ],
+    lambda it: it.create_partitions({"a": 3, "b": k.NewPartitions(4, [[1, 2], [2]]), "c": {"count": 5, "assignments": [[3]]}}, 5, True): [
+        in_all_versions("controller", "CreatePartitions", [*PARTITIONS, ("c", 5, [([3],)])], 5, True, ms=5)
+    ],
+    lambda it: it.delete_records(TWO, 5): [("delete_records", (TWO,), {"timeout": 0.005})],
+    lambda it: it.elect_leaders(1, {"a": [0, 1], "b": [2]}, 5): [
+        in_all_versions("controller", "ElectLeaders", 1, [("a", [0, 1]), ("b", [2])], 5, ms=5)
+    ],
+    lambda it: it.alter_partition_reassignments({A: [1, 2], B: None}, 5): [
+        ("alter_partition_reassignments", ({A: [1, 2], B: None},), {"timeout": 0.005})
+    ],
+    lambda it: it.list_partition_reassignments({"t": [0, 1], "u": [1]}, 5): [
+        ("list_partition_reassignments", ([A, ("t", 1), B],), {"timeout": 0.005})
+    ],
+    lambda it: it.describe_topic_partitions(["a", "b"], 7, {"topic_name": "a", "partition_index": 3}): [
+        in_all_versions("any", "DescribeTopicPartitions", [("a",), ("b",)], 7, ("a", 3))
+    ],
+    lambda it: it.describe_topic_partitions([]): [in_all_versions("any", "DescribeTopicPartitions", [], 2_000, None)],
+    lambda it: it.list_partition_offsets({A: OffsetSpec.LATEST, B: 0}, "read_committed", 5): [
+        ("list_offsets", ({A: "latest", B: 0},), {"read_committed": True, "timeout": 0.005})
+    ],
+    lambda it: it.list_partition_offsets({A: OffsetSpec.EARLIEST, B: OffsetSpec.MAX_TIMESTAMP}): [
+        ("list_offsets", ({A: "earliest", B: "max_timestamp"},), {"read_committed": False, "timeout": 7.0})
+    ],
+    lambda it: it.describe_cluster(): [in_all_versions("any", "DescribeCluster", True, 1, False)],
+    lambda it: it.describe_log_dirs({"a": [0, 1], "b": [2]}, [1, 2]): [
+        in_all_versions(node, "DescribeLogDirs", [("a", [0, 1]), ("b", [2])]) for node in (1, 2)
+    ],
+    lambda it: it.describe_metadata_quorum(): [in_all_versions("any", "DescribeQuorum", [("__cluster_metadata", [(0,)])])],
+    lambda it: it.describe_configs([NAMED("topic", "a", XY), NAMED("broker", 1), NAMED("broker_logger", 1), NAMED("topic", "b")], True): [
+        in_all_versions("any", "DescribeConfigs", [(2, "a", ["x", "y"]), (2, "b", None)], True, False),
+        in_all_versions(1, "DescribeConfigs", [(4, "1", None), (8, "1", None)], True, False),
+    ],
+    lambda it: it.list_config_resources(["topic", 16]): [in_all_versions("any", "ListConfigResources", [2, 16])],
+    lambda it: it.alter_configs([NAMED("topic", "a", {"x": "1", "y": (2, "2")}), NAMED("broker", 1, {"z": ("DELETE", 3)})], True, False): [
+        in_all_versions("any", "IncrementalAlterConfigs", [(2, "a", [("x", 0, "1"), ("y", 2, "2")])], True),
+        in_all_versions(1, "IncrementalAlterConfigs", [(4, "1", [("z", 1, None)])], True),
+    ],
+    lambda it: it.reset_configs([NAMED("topic", "a", ["x", "y"])], raise_on_unknown=False): [
+        in_all_versions("any", "IncrementalAlterConfigs", [(2, "a", [("x", 1, None), ("y", 1, None)])], False)
+    ],
+    lambda it: it.describe_features(True): [in_all_versions("controller", "ApiVersions", "kafkacore", "0")],
+    lambda it: it.update_features({"a": 1, "b": (2, 3)}, True, 5): [
+        in_all_versions("controller", "UpdateFeatures", 5, [("a", 1, False, 1), ("b", 3, False, 2)], True, ms=5)
+    ],
+    lambda it: it.alter_replica_log_dirs({("t", 0, 1): "/x", ("t", 1, 1): "/x", ("u", 0, 1): "/y", ("u", 0, 2): "/x"}): [
+        in_all_versions(1, "AlterReplicaLogDirs", [("/x", [("t", [0, 1])]), ("/y", [("u", [0])])]),
+        in_all_versions(2, "AlterReplicaLogDirs", [("/x", [("u", [0])])]),
+    ],
+    lambda it: it.describe_groups(["g", "h"]): [in_all_versions(("coordinator", 0), "DescribeGroups", ["g", "h"], True)],
+    lambda it: it.list_groups([1, 2], ["stable", "empty"], ["consumer", "classic"]): [
+        in_all_versions(node, "ListGroups", ["Stable", "Empty"], ["consumer", "classic"]) for node in (1, 2)
+    ],
+    lambda it: it.list_group_offsets({"g": [A, B], "h": None}): [
+        ("list_group_offsets", ("g", [A, B]), {"timeout": 7.0}), ("list_group_offsets", ("h", None), {"timeout": 7.0})
+    ],
+    lambda it: it.delete_groups(["g", "h"]): [("delete_groups", (["g", "h"],), {"timeout": 7.0})],
+    lambda it: it.alter_group_offsets("g", {A: OffsetAndMetadata(1, "n", -1), B: OffsetAndMetadata(2, "", 3)}): [
+        ("alter_group_offsets", ("g", {A: (1, None, "n"), B: (2, 3, "")}), {"timeout": 7.0})
+    ],
+    lambda it: it.delete_group_offsets("g", [A, B]): [("delete_group_offsets", ("g", [A, B]), {"timeout": 7.0})],
+    lambda it: it.remove_group_members("g", [k.MemberToRemove("m"), k.MemberToRemove(None, "i", "why")]): [
+        in_all_versions(("coordinator", 0), "LeaveGroup", "g", "", [("m", None, None), ("", "i", "why")])
+    ],
+    lambda it: it.describe_acls(ACL_FILTER): [in_all_versions("any", "DescribeAcls", 2, "t", 1, *FILTER)],
+    lambda it: it.create_acls([ACL, ACL]): [in_all_versions("any", "CreateAcls", [(3, "g", 4, *ACLS)] * 2)],
+    lambda it: it.delete_acls([ACL_FILTER] * 2): [in_all_versions("any", "DeleteAcls", [(2, "t", 1, *FILTER)] * 2)],
+    lambda it: it.describe_user_scram_credentials(["a"]): [("describe_user_scram_credentials", (["a"],), {"timeout": 7.0})],
+    lambda it: it.alter_user_scram_credentials(
+        [k.UserScramCredentialUpsertion("a", "SCRAM-SHA-256", "p", 5_000), k.UserScramCredentialDeletion("b", "SCRAM-SHA-512")]
+    ): [
+        ("alter_user_scram_credentials", ({("a", "SCRAM-SHA-256"): "p"},), {"iterations": 5_000, "timeout": 7.0}),
+        ("alter_user_scram_credentials", ({("b", "SCRAM-SHA-512"): None},), {"iterations": 4_096, "timeout": 7.0}),
+    ],
+    lambda it: it.list_transactions([1, 2], [7], ["Ongoing", "Empty"]): [
+        in_all_versions(node, "ListTransactions", ["Ongoing", "Empty"], [7], -1, None) for node in (1, 2)
+    ],
+    lambda it: it.list_transactions([1], duration_filter_ms=0): [in_all_versions(1, "ListTransactions", [], [], 0, None, of=1)],
+    lambda it: it.list_transactions([1], transactional_id_pattern="x"): [in_all_versions(1, "ListTransactions", [], [], -1, "x", of=2)],
+    lambda it: it.describe_producers([A]): [("describe_producers", ([A],), {"timeout": 7.0})],
+    lambda it: it.abort_transaction(k.AbortTransactionSpec(A, 1, 2, 3)): [("abort_transaction", (A, 1, 2, 3), {"timeout": 7.0})],
+}  # fmt: skip
+
+
+@each_row(("call", "expected"), OF_AIOKAFKA.items())
+def test_what_aiokafkas_names_ask(call: Any, expected: list[Any]) -> None:
+    async def test() -> None:
+        client, engine = a.AIOKafkaAdminClient(bootstrap_servers="127.0.0.1:1", request_timeout_ms=7_000), Engine()
+        await client.close()
+        vars(client).update(_started=True, _engine=InLoop(engine))
+        await call(client)
+        assert engine.asked == expected
+
+    run(test())
+
+
+@each_row(("call", "expected"), OF_KAFKA.items())
+def test_what_kafka_pythons_names_ask(call: Any, expected: list[Any]) -> None:
+    client, engine = object.__new__(KafkaAdminClient), Engine()
+    vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
+    with contextlib.suppress(KeyError, ValueError):  # the answer has no item for what was asked
+        call(client)
+    assert engine.asked == expected
