@@ -134,7 +134,9 @@ OF_AIOKAFKA: dict[Callable[[Any], Any], list[Any]] = {
         in_all_versions(2, "DescribeConfigs", [(4, "2", None)], False, False),
         in_all_versions("any", "DescribeConfigs", [(2, "a", ["x", "y"]), (2, "b", None)], False, False),
     ],
-    lambda it: it.describe_configs([CONFIG("topic", "b", {})], True): [in_all_versions("any", "DescribeConfigs", [(2, "b", None)], True, False)],
+    lambda it: it.describe_configs([CONFIG("topic", "b", {})], True): [
+        in_all_versions("any", "DescribeConfigs", [(2, "b", None)], True, False)
+    ],
     lambda it: it.alter_configs([CONFIG("topic", "a", XY), CONFIG("broker", 1), CONFIG("topic", "b")]): [
         in_all_versions(1, "AlterConfigs", [(4, "1", [])], False),
         in_all_versions("any", "AlterConfigs", [(2, "a", [("x", "1"), ("y", "2")]), (2, "b", [])], False),
