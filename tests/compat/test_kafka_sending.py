@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
-from kafkacore.compat.kafka.admin import OffsetSpec, UserScramCredentialUpsertion
+from kafkacore.compat.kafka.admin import ACL, ACLPermissionType, OffsetSpec, ResourcePattern, ResourceType, UserScramCredentialUpsertion
 from kafkacore.compat.kafka.future import Future, FutureRecordMetadata, HeldRecord, QueuedRecord
 from kafkacore.compat.kafka.listener import AsyncConsumerRebalanceListener
 from kafkacore.compat.kafka.structs import ConsumerRecord
@@ -135,6 +135,7 @@ def test_what_only_kafka_python_has_is_refused(cluster: EmbeddedCluster) -> None
     asyncio.run(Coroutines().on_partitions_lost({1}))
     assert heard == [{1}]
     servers, tp, one = {"bootstrap_servers": cluster.bootstrap_servers}, TopicPartition(TOPIC, 0), 1
+    pattern = ResourcePattern(ResourceType.TOPIC, "t")
     with KafkaAdminClient(**servers) as admin, KafkaConsumer(**servers) as consumer, KafkaProducer(**servers) as producer:
         calls: list[tuple[Any, ...]] = [
             (consumer.poll, 0, None, False), (consumer.metrics, True), (producer.metrics, True),
@@ -145,6 +146,7 @@ def test_what_only_kafka_python_has_is_refused(cluster: EmbeddedCluster) -> None
             (admin.remove_group_members, "g", [], one),
             (admin.describe_producers, [tp], one), (admin.list_partition_offsets, {tp: OffsetSpec.EARLIEST_LOCAL}),
             (UserScramCredentialUpsertion, "u", "SCRAM-SHA-256", "p", None, b"salt"),
+            (ResourcePattern, 2, "t"), (ResourcePattern, ResourceType.TOPIC, "t", 3), (ACL, "a", "b", 3, ACLPermissionType.ALLOW, pattern),
         ]  # fmt: skip
         for call, *args in calls:
             with pytest.raises(errors.IllegalArgumentError):
