@@ -1,5 +1,7 @@
 """Brokers that reach their controller over the network: registration, following the log, passing on, fencing, coming back."""
 
+from functools import partial
+
 import pytest
 from controlling import topic_request
 
@@ -481,3 +483,75 @@ def test_every_api_the_controller_serves_can_be_refused():
             assert isinstance(REFUSALS[key](api.request(), Code.KAFKA_STORAGE_ERROR, "full", api.max_version), api.response)
         else:
             assert api.response(error_code=Code.KAFKA_STORAGE_ERROR).error_code
+
+
+FULL = {"error_code": Code.KAFKA_STORAGE_ERROR, "error_message": "full"}
+CODE = {"error_code": Code.KAFKA_STORAGE_ERROR}
+
+
+def two(kind, **fields):
+    """Two items that differ in each of these fields."""
+    return [kind(**{name: values[at] for name, values in fields.items()}) for at in (0, 1)]
+
+
+NAMES, RESOURCES = {"name": "ab"}, {"resource_type": (2, 4), "resource_name": "ab"}
+TOPICS = {"name": (None, "b"), "topic_id": (b"i" * 16, bytes(16))}
+QUOTAS = {"entity": [[p.ClientQuotaEntityPart(entity_type="user", entity_name=name)] for name in "ab"]}
+INCREMENTAL = p.IncrementalAlterConfigsResourceResponse
+LISTS = [
+    (7, p.CreateTopicsRequest, "topics", p.CreatableTopic, "topics", partial(p.CreatableTopicResult, configs=[]), NAMES),
+    (3, p.CreatePartitionsRequest, "topics", p.CreatePartitionsTopic, "results", p.CreatePartitionsTopicResult, NAMES),
+    (3, p.CreateAclsRequest, "creations", p.AclCreation, "results", p.AclCreationResult, {}),
+    (3, p.DeleteAclsRequest, "filters", p.DeleteAclsFilter, "filter_results", p.DeleteAclsFilterResult, {}),
+    (2, p.AlterConfigsRequest, "resources", p.AlterConfigsResource, "responses", p.AlterConfigsResourceResponse, RESOURCES),
+    (1, p.IncrementalAlterConfigsRequest, "resources", p.IncrementalAlterConfigsResource, "responses", INCREMENTAL, RESOURCES),
+    (6, p.DeleteTopicsRequest, "topics", p.DeleteTopicState, "responses", p.DeletableTopicResult, TOPICS),
+    (1, p.AlterClientQuotasRequest, "entries", p.ClientQuotaAlteration, "entries", p.AlteredClientQuota, QUOTAS),
+]
+
+
+@each_row("version, kind, asked, item, answers, result, names", LISTS)
+def test_a_refusal_is_of_each_item(version, kind, asked, item, answers, result, names):
+    found = REFUSALS[kind.API_KEY](kind(**{asked: two(item, **names)}), *FULL.values(), version)
+    refused = {name: [value] * 2 for name, value in FULL.items()}
+    assert found == p.APIS[kind.API_KEY].response(**{answers: two(result, **names, **refused)})
+
+
+@each_row(
+    "version, asked, answer",
+    [
+        (5, p.DeleteTopicsRequest(topic_names=["a", "b"]), {"responses": [p.DeletableTopicResult(name=each, **FULL) for each in "ab"]}),
+        (
+            3,
+            p.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob"),
+            {**CODE, "principal_type": "User", "principal_name": "bob"},
+        ),
+        (2, p.RenewDelegationTokenRequest(), CODE),
+        (2, p.ExpireDelegationTokenRequest(), CODE),
+        (0, p.ListPartitionReassignmentsRequest(), {**FULL, "topics": []}),
+        (0, p.UnregisterBrokerRequest(), FULL),
+        (1, p.UpdateFeaturesRequest(), FULL),
+        (
+            0,
+            p.AlterUserScramCredentialsRequest(
+                deletions=two(p.ScramCredentialDeletion, **NAMES), upsertions=two(p.ScramCredentialUpsertion, name="cb")
+            ),
+            {"results": [p.AlterUserScramCredentialsResult(user=each, **FULL) for each in "abc"]},
+        ),
+    ],
+)
+def test_a_refusal_is_of_the_whole(version, asked, answer):
+    assert REFUSALS[asked.API_KEY](asked, *FULL.values(), version) == p.APIS[asked.API_KEY].response(**answer)
+
+
+@each_row("version, code", [(0, 0), (1, Code.KAFKA_STORAGE_ERROR)])
+def test_a_refusal_is_of_each_partition(version, code):
+    asked = p.ElectLeadersRequest(topic_partitions=two(p.TopicPartitions, topic="ab", partitions=([3, 5], [7])))
+    partitions = [[p.PartitionResult(partition_id=each, **FULL) for each in found] for found in ((3, 5), (7,))]
+    results = two(p.ReplicaElectionResult, topic="ab", partition_result=partitions)
+    assert REFUSALS[43](asked, *FULL.values(), version) == p.ElectLeadersResponse(error_code=code, replica_election_results=results)
+    moved = [two(p.ReassignablePartition, partition_index=each) for each in ((3, 5), (7, 9))]
+    refused = [[p.ReassignablePartitionResponse(partition_index=each, **FULL) for each in found] for found in ((3, 5), (7, 9))]
+    asked = p.AlterPartitionReassignmentsRequest(topics=two(p.ReassignableTopic, **NAMES, partitions=moved))
+    responses = two(p.ReassignableTopicResponse, **NAMES, partitions=refused)
+    assert REFUSALS[45](asked, *FULL.values(), version) == p.AlterPartitionReassignmentsResponse(**FULL, responses=responses)
