@@ -69,7 +69,7 @@ class CsvDecoder(BlockDecoder):
     def _block(self, values: Any) -> Any:
         before, after, between = self._around
         text = pc.binary_join_element_wise(before, values.cast(pa.string()), after, between).buffers()[2]
-        reading = arrow_csv.ReadOptions(block_size=text.size + 1, **self._reading)
+        reading = arrow_csv.ReadOptions(block_size=text.size, **self._reading)
         table = arrow_csv.read_csv(pa.BufferReader(text), reading, self._parsing, self._converting)
         marks, *columns = (each.combine_chunks() for each in table.columns)
         if len(marks) != len(values) or not pc.all(pc.fill_null(pc.equal(marks, self.mark), False)).as_py():

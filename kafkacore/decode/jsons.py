@@ -164,7 +164,7 @@ class JsonDecoder(BlockDecoder):
                 raise pa.ArrowInvalid(f"perhaps a number that Arrow cannot take in row {doubtful}")
         before, after, between = self._around
         text = pc.binary_join_element_wise(before, values, after, between).buffers()[2]
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1)
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=text.size)
         column = arrow_json.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parsing).column(self._name)
         if len(column) != len(values) or column.null_count or column.num_chunks != 1:
             raise v.Undecodable("some values are not one object each")

@@ -156,8 +156,10 @@ def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_r
         keeper, producer = in_state(2, state, 2)
         asked, before = next_epoch(producer, by), keeper.txn
         if expected == "bump":
+            keeper.now_ms += 5
             assert keeper.end(asked, commits) == next_epoch(asked)
             assert keeper.state == ("PrepareCommit" if commits else "PrepareAbort")
+            assert (keeper.txn.start_ms, keeper.txn.client_version) == (T0 if state == "Ongoing" else T0 + 5, 2)
         elif expected == OK:
             assert keeper.end(asked, commits) == producer
             assert keeper.txn == before

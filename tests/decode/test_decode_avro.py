@@ -196,6 +196,15 @@ def test_schemas_that_are_refused(schema: Any, columns: str | None, says: str) -
         avro_decoder(schema, columns)
 
 
+def test_types_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = record_of(["null", {"type": "array", "items": "int"}, {"type": "map", "values": "int"}])  # two of them as records
+    monkeypatch.setattr(avro, "SCHEMA_TYPES", 9)
+    avro_decoder(schema)
+    monkeypatch.setattr(avro, "SCHEMA_TYPES", 8)
+    with pytest.raises(ConfigError, match="the schema has more than 8 types"):
+        avro_decoder(schema)
+
+
 POINT = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}
 UNIONS: dict[str, Any] = {
     "type": "record",
