@@ -55,7 +55,7 @@ def java_hash(key: Any) -> int:
         if -(2**31) <= key < 2**31:
             return key
         if -(2**63) <= key < 2**63:
-            return _int32(key ^ ((key & 0xFFFFFFFFFFFFFFFF) >> 32))
+            return _int32(key ^ (key >> 32))
     if isinstance(key, float):
         bits = 0x7FF8000000000000 if key != key else int.from_bytes(struct.pack(">d", key), "big")
         return _int32(bits ^ (bits >> 32))

@@ -35,6 +35,7 @@ class FakeDriver:
         self.asked_for: list[Any] = []
         self.ready_nodes = set(NODES)
         self.failed_nodes: set[int] = set()
+        self.tried = (errors.NetworkError("tried"),)
         self.connection_errors: Callable[[Node], tuple[Any, ...]] = lambda node: ()
         self.poll_delay_ms: Callable[[Node, int], int] = lambda node, now_ms: 30
         self.api_versions: Callable[[int], Any] = lambda node_id: None
@@ -45,6 +46,11 @@ class FakeDriver:
         self.is_in = 0
         self.is_due = False
         self.know(**leaders)
+
+    def made(self, config: Any, what: str, *, exclusive: bool = True, clock: Any = None) -> FakeDriver:
+        """As a `CallerDriver` is made, for threads that take turns."""
+        assert (exclusive, clock) == (False, self.clock)
+        return self
 
     def know(self, **leaders: list[int] | errors.KafkaError) -> None:
         """What the metadata say from now on."""
@@ -98,7 +104,7 @@ class FakeDriver:
         raise AssertionError("it does not end")
 
     def attempts(self) -> tuple[Any, ...]:
-        return ()
+        return self.tried
 
     def close(self) -> None:
         assert not self.is_in

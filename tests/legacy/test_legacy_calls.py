@@ -42,6 +42,7 @@ def one_request(driver, broker=2, deadline_ms=100):
 def test_a_request_waits_for_its_connection_until_its_deadline():
     driver = FakeDriver()
     driver.ready_nodes.clear()
+    driver.connection_errors = lambda node: driver.tried
     call = one_request(driver)
     waits = [call.step(0)]
     driver.clock.advance(90)
@@ -51,7 +52,7 @@ def test_a_request_waits_for_its_connection_until_its_deadline():
     driver.clock.advance(9)
     assert [*waits, call.step(99), call.done] == [30, 10, 1, 1, False]
     driver.clock.advance(1)
-    assert (call.step(100), call.done, call.error.broker) == (0, True, 2)
+    assert (call.step(100), call.done, call.error.broker, call.error.attempts) == (0, True, 2, driver.tried)
     assert isinstance(call.error, errors.KafkaTimeoutError)
     assert call.step(100) is None
 
@@ -163,7 +164,8 @@ def test_a_set_goes_batch_by_batch_and_what_fails_goes_no_further():
     }
     error = call.failed[Tp("t", 1)].error
     assert (error.message, error.topic, error.partition, error.broker, error.api) == ("why", "t", 1, 1, "Produce v9")
-    assert call.failed[Tp("u", 0)].error.topic == "u"
+    left_out = call.failed[Tp("u", 0)].error
+    assert (left_out.topic, left_out.partition, left_out.broker, left_out.api) == ("u", 0, 1, "Produce v9")
     found = counts.read(0, 0)
     assert (found.requests.count, found.request_time_ms_avg, found.request_time_ms_max) == (3, 7, 11)
     assert found.request_size_bytes_avg == pytest.approx(sum(sizes) / 3)
@@ -195,9 +197,9 @@ def test_without_sets_there_is_nothing_to_send():
 
 
 def network(monkeypatch, driver, **settings):
-    monkeypatch.setattr(brokers, "CallerDriver", lambda *arguments, **more: driver)
+    monkeypatch.setattr(brokers, "CallerDriver", driver.made)
     config = EventHandlerConfig.from_user(bootstrap_servers="nowhere:1", **{"request_timeout_ms": 700, **settings})
-    return NetworkBrokers(config, Counts())
+    return NetworkBrokers(config, Counts(), clock=driver.clock)
 
 
 def test_all_brokers_get_their_requests_at_once(monkeypatch):
@@ -284,8 +286,10 @@ def test_metadata_that_do_not_come_say_why(refused, error):
     driver = FakeDriver()
     driver.failed_nodes.update(refused)
     driver.on_update = lambda: setattr(driver.metadata, "last_error", errors.NetworkError("refused"))
-    with pytest.raises(error, match="no broker can be reached" if error is errors.NetworkError else "no metadata within 77 ms"), driver:
+    said = "no broker can be reached" if error is errors.NetworkError else "no metadata within 77 ms"
+    with pytest.raises(error, match=said) as raised, driver:
         update_metadata(driver, ["t"], 77)
+    assert raised.value.attempts == driver.tried
 
 
 def test_an_old_failure_says_nothing_about_new_metadata():
@@ -301,9 +305,9 @@ def test_an_old_failure_says_nothing_about_new_metadata():
 
 def simple(monkeypatch):
     driver = FakeDriver(t=[1, 2], u=[9])
-    monkeypatch.setattr(simple_consumer, "CallerDriver", lambda *arguments, **more: driver)
+    monkeypatch.setattr(simple_consumer, "CallerDriver", driver.made)
     settings = {"fetch_min_bytes": 7, "fetch_max_wait_ms": 8, "default_api_timeout_ms": 900, "max_decompressed_bytes": 10_000}
-    return driver, SimpleConsumer(bootstrap_servers="nowhere:1", **settings)
+    return driver, SimpleConsumer(bootstrap_servers="nowhere:1", clock=driver.clock, **settings)
 
 
 def fetched(request, *parts, code=0):
@@ -384,8 +388,11 @@ def test_without_a_leader_the_error_says_why(monkeypatch, known, error, match):
     driver, consumer = simple(monkeypatch)
     driver.know()
     driver.on_update = lambda: driver.updated(**known)
-    with pytest.raises(error, match=match):
-        consumer.find_leader("t", 0 if known.get("t") == [9] else 1)
+    partition = 0 if known.get("t") == [9] else 1
+    with pytest.raises(error, match=match) as raised:
+        consumer.find_leader("t", partition)
+    if error is not errors.TopicAuthorization:
+        assert (raised.value.topic, raised.value.partition) == ("t", partition)
 
 
 def offsets_by_time(version, found):

@@ -446,5 +446,6 @@ def test_a_stream_waits_for_what_is_left_of_its_time(timeout_ms, waits_s):
 
 @each_row("count", [0, -1, True, "2"])
 def test_there_is_at_least_one_stream(cluster, topic, count):
-    with connector_of(cluster, "g") as connector, pytest.raises(errors.UsageError, match="at least one stream"):
+    with connector_of(cluster, "g") as connector, pytest.raises(errors.UsageError, match="at least one stream") as refused:
         connector.create_message_streams({topic: count})
+    assert refused.value.topic == topic

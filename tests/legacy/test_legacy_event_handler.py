@@ -68,15 +68,17 @@ def test_the_partitioner_gets_the_partition_key_which_is_not_stored_and_the_numb
 
 def test_without_partitions_the_topic_is_unknown():
     handler = handler_of(brokers_of())
-    with pytest.raises(errors.UnknownTopicOrPartition, match="no partitions"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match="no partitions") as raised:
         handler.get_partition("t", "k", [])
+    assert raised.value.topic == "t"
 
 
 @each_row("chosen", [-1, 2, 99])
 def test_a_partitioner_that_leaves_the_topic(chosen):
     handler = handler_of(brokers_of(), partitioner=lambda key, count: chosen)
-    with pytest.raises(errors.UnknownTopicOrPartition, match=f"partition {chosen} was chosen, and there are 0 to 1"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match=f"partition {chosen} was chosen, and there are 0 to 1") as raised:
         handler.get_partition("t", "k", [PartitionInfo(0, 1), PartitionInfo(1, 1)])
+    assert raised.value.topic == "t"
 
 
 def test_without_key_the_choice_is_among_partitions_with_a_leader():
@@ -117,8 +119,9 @@ def test_the_cache_is_per_topic():
 
 def test_without_any_leader_there_is_nothing_to_choose():
     handler = handler_of(brokers_of())
-    with pytest.raises(errors.LeaderNotAvailable, match="no partition of the topic has a leader"):
+    with pytest.raises(errors.LeaderNotAvailable, match="no partition of the topic has a leader") as raised:
         handler.get_partition("t", None, [PartitionInfo(0, NO_LEADER), PartitionInfo(1, NO_LEADER)])
+    assert raised.value.topic == "t"
 
 
 def test_a_topic_without_any_leader_keeps_nothing_else_back():
@@ -211,9 +214,9 @@ def test_sending_to_broker_minus_1_warns_and_fails_for_every_partition(caplog):
     collated = handler.partition_and_collate(handler.serialize([KeyedMessage("t", "k" * n, b"m") for n in range(2)]))
     with caplog.at_level(logging.WARNING, "kafkacore.legacy"):
         failed = handler.send(-1, handler.group_messages_to_set(collated[-1]))
-    assert {tp: (type(failure.error), failure.sent) for tp, failure in failed.items()} == {
-        Tp("t", 0): (errors.LeaderNotAvailable, 0),
-        Tp("t", 1): (errors.LeaderNotAvailable, 0),
+    assert {tp: (type(it.error), it.error.topic, it.error.partition, it.sent) for tp, it in failed.items()} == {
+        Tp("t", 0): (errors.LeaderNotAvailable, "t", 0, 0),
+        Tp("t", 1): (errors.LeaderNotAvailable, "t", 1, 0),
     }
     assert "partitions without a leader: t-0, t-1" in caplog.text
     assert "produce" not in brokers.names
@@ -378,8 +381,9 @@ def test_serializers_get_key_and_message_and_the_partitioner_the_key_itself():
 def test_a_serializer_that_fails_stops_the_batch_before_anything_is_sent():
     brokers = brokers_of(t=[1])
     handler = handler_of(brokers, serializer=lambda value: value.missing)
-    with pytest.raises(errors.SerializationError, match="has no attribute 'missing'"):
+    with pytest.raises(errors.SerializationError, match="has no attribute 'missing'") as raised:
         handler.handle([KeyedMessage("t", b"m")])
+    assert raised.value.topic == "t" and isinstance(raised.value.__cause__, AttributeError)
     assert brokers.names == []
     assert handler.statistics().serialization_errors.count == 1
 
@@ -475,6 +479,6 @@ def test_a_broker_that_left_the_cluster_fails_what_was_not_sent(sent):
         call._pieces = {tp: iter([Piece(3, 1, b"")]) for tp in sets}
     assert call.step(0) is None
     assert call.done
-    assert {tp: (type(failure.error), failure.sent) for tp, failure in call.failed.items()} == dict.fromkeys(
-        sets, (errors.BrokerNotAvailable, 3 if sent else 0)
+    assert {tp: (type(it.error), it.error.broker, it.sent) for tp, it in call.failed.items()} == dict.fromkeys(
+        sets, (errors.BrokerNotAvailable, 7, 3 if sent else 0)
     )

@@ -172,8 +172,10 @@ def test_a_wrong_checksum_is_noticed():
 
 def test_a_set_that_grows_too_large_is_refused():
     buffer = ByteBufferMessageSet(messages=[b"0" * 100_000], compression_codec="gzip").buffer
-    with pytest.raises(errors.DecompressedTooLarge):
-        list(ByteBufferMessageSet(buffer, max_decompressed_bytes=10_000))
+    one = ByteBufferMessageSet(buffer, max_decompressed_bytes=10_000)
+    for read in (lambda: list(one), lambda: [batch.records() for batch in one.shallow()]):
+        with pytest.raises(errors.DecompressedTooLarge):
+            read()
 
 
 def test_record_batches_are_read_as_well():

@@ -9,10 +9,21 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.clock import ManualClock
-from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
+from kafkacore.legacy import (
+    AsyncProducer,
+    CallbackHandler,
+    FailedToSendMessageError,
+    KeyedMessage,
+    QueueFullError,
+    SyncProducer,
+    event_handler,
+    producers,
+)
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
 from tests.kit.inside import changed_of, thread_of
+from tests.kit.rows import each_row
+from tests.legacy.legacy_fakes import FakeBrokers
 
 GUARD_S = 90.0
 FOREVER_MS = 10**9
@@ -387,6 +398,20 @@ def test_what_is_no_message_is_refused():
     with producer_of(handler) as producer, pytest.raises(errors.UsageError, match="takes KeyedMessages, not bytes"):
         producer.send(*messages_of(1), b"m")
     assert handler.batches == []
+
+
+@each_row("kind", [SyncProducer, AsyncProducer])
+def test_a_producer_hands_its_clock_on(monkeypatch, kind):
+    clock, clocks = ManualClock(), []
+
+    def network(config, counts, *, clock=None):
+        clocks.append(clock)
+        return FakeBrokers(clock)
+
+    monkeypatch.setattr(event_handler, "NetworkBrokers", network)
+    with kind(bootstrap_servers="nowhere:1", clock=clock) as producer:
+        assert producer.statistics().queue_size == 0
+    assert clocks == [clock]
 
 
 # -- the sync producer -----------------------------------------------------------------------------------------------------------------
