@@ -98,6 +98,9 @@ def test_rebalances_and_heartbeats_are_counted_and_timed() -> None:
     member = Member()
     engine = member.engine
     assert engine.next_wake_ms(member.now_ms) is None
+    assert (engine.rebalance_began_ms, engine.last_rebalance_ms, engine.last_heartbeat_ms) == (-1, -1, -1)
+    assert (engine.heartbeats, engine.failed_rebalances, engine.rebalances, engine.rebalance_ms_max) == (0, 0, 0, 0)
+    assert (engine.metadata.generation_id, engine.metadata.member_id, engine.joined, engine.leads) == (-1, "", False, False)
     engine.subscribe(A)
     assert engine.next_wake_ms(member.now_ms) == 0
     found = []
@@ -362,6 +365,35 @@ def test_a_member_that_lost_its_generation_has_lost_its_partitions(code: int) ->
     if code != Code.FENCED_INSTANCE_ID:
         member.run()
         assert sent(member, JOINS)[-1].member_id == ("" if code == Code.UNKNOWN_MEMBER_ID else "m1")
+
+
+@each_row("code", [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION])
+@each_row("api", [JOINS, SYNCS])
+def test_who_lost_its_generation_while_it_joined_is_a_new_member_only_if_it_is_not_known(api: type, code: int) -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, api)
+    joins = len(sent(member, JOINS))
+    member.answer(code)
+    assert not member.engine.joined
+    until_sent(member, JOINS)
+    assert sent(member, JOINS)[joins].member_id == ("" if code == Code.UNKNOWN_MEMBER_ID else "m1")
+    member.run()
+    assert not member.failures
+
+
+@each_row(("api", "named"), [(JOINS, "JoinGroup v9"), (SYNCS, "SyncGroup v5"), (BEATS, "Heartbeat v4")])
+def test_a_refusal_says_who_asked_what_of_whom(api: type, named: str) -> None:
+    member = in_group()
+    if api is not BEATS:
+        member.engine.rejoin("a test")
+    until_sent(member, api)
+    generation = member.engine.metadata.generation_id
+    member.answer(Code.GROUP_AUTHORIZATION_FAILED)
+    member.poll()
+    (failure,) = member.failures
+    assert (failure.broker, failure.api) == (1, named)
+    assert f"group g, member 'm1', generation {generation}" in failure.message
 
 
 def test_a_long_rebalance_is_no_silence_of_the_coordinator() -> None:

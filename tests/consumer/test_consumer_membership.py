@@ -83,6 +83,8 @@ def test_rebalances_and_heartbeats_are_counted_and_timed():
     coordinator = Coordinator(t=1, u=1)
     client = Client(coordinator, "t", "u")
     engine = client.engine
+    assert (engine.rebalance_began_ms, engine.last_rebalance_ms, engine.last_heartbeat_ms) == (-1, -1, -1)
+    assert (engine.heartbeats, engine.failed_rebalances, engine.rebalances, engine.rebalance_ms_max) == (0, 0, 0, 0)
     found = []
     for wait_ms, topics in ((10, {"t"}), (20, {"t", "u"}), (5, {"t"})):
         engine.subscribe(frozenset(topics))

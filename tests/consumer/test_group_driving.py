@@ -24,12 +24,13 @@ from kafkacore.consumer.group.background import BackgroundThread
 from kafkacore.consumer.group.commits import Commit
 from kafkacore.consumer.group.listener import RebalanceListener as Listener
 from kafkacore.consumer.group.member import GroupMember
-from kafkacore.consumer.group.membership import Change
+from kafkacore.consumer.group.membership import Change, GroupSettings
 from kafkacore.consumer.group.topic_ids import OffsetIds
 from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.driver import CallerDriver
+from kafkacore.protocol import OffsetCommitRequest
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.kit.groups import Heard, Members, joined, until_polled
@@ -265,12 +266,16 @@ class Carrying:
             config,
             self.driver,
             self.subscription,
-            membership=lambda link, settings: self.engine,
+            membership=self._made,
             assigned=lambda: None,
             reached=lambda state: begun,
             on_commit=on_commit,
         )
         self.member.listener = listener
+
+    def _made(self, link: object, settings: GroupSettings) -> Scripted:
+        self.settings = settings
+        return self.engine
 
 
 class Collected:
@@ -460,6 +465,51 @@ def test_what_is_committed_names_the_epoch_of_the_record_before() -> None:
         TWO: OffsetAndMetadata(19),
         THREE: OffsetAndMetadata(11, leader_epoch=1),
     }
+    carrying.driver.close()
+
+
+def test_an_engine_is_given_the_settings_of_its_consumer() -> None:
+    times = {"session_timeout_ms": 11_000, "heartbeat_interval_ms": 1_000, "max_poll_interval_ms": 12_000, "request_timeout_ms": 15_000}
+    backoff = {"retry_backoff_ms": 13, "retry_backoff_max_ms": 14}
+    carrying = Carrying(Listener(), group_instance_id="i", client_rack="r", **times, **backoff)
+    assert carrying.settings == GroupSettings("g", "i", rack="r", **times, **backoff)
+    assert carrying.member.identity() == carrying.engine.metadata
+    carrying.subscription.unsubscribe()
+    carrying.subscription.assign_manual([ONE])
+    assert carrying.member.identity() == ConsumerGroupMetadata("g")
+    carrying.driver.close()
+
+
+def test_what_is_lost_while_its_commit_is_under_way_is_called_lost() -> None:
+    heard = Heard()
+    carrying = Carrying(heard)
+    carrying.subscription.set_assignment([ONE, TWO])
+    lost = Change(frozenset({ONE, TWO}), True, frozenset(), None)
+
+    def commit(offsets: object, **options: bool) -> Any:
+        assert options == {"retried": True, "gives_up": True}
+        carrying.engine.change = lost
+        return SimpleNamespace(done=True, error=None, offsets=offsets)
+
+    carrying.member.commits.commit = commit  # type: ignore[method-assign, assignment]
+    carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO}), None)
+    carrying.member.carry_out(0)
+    assert (heard.calls, carrying.engine.done) == ([("lost", [0, 1])], [lost])
+    assert not carrying.member.gives_up and not carrying.subscription.partitions
+    carrying.driver.close()
+
+
+def test_commit_async_sends_at_once() -> None:
+    carrying = Carrying(Listener())
+    sent: list[object] = []
+    link = carrying.member.link
+    link.ready = lambda now_ms: True  # type: ignore[method-assign]
+    link.send = lambda api, *given, **options: sent.append(api)  # type: ignore[method-assign]
+    carrying.member.commit_async({ONE: OffsetAndMetadata(1)}, None)
+    assert sent == [OffsetCommitRequest]
+    carrying.engine.joined = False
+    with pytest.raises(errors.CommitFailed, match="not a member of group g"):
+        carrying.member.commit_async({ONE: OffsetAndMetadata(1)}, None)
     carrying.driver.close()
 
 

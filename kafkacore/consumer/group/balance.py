@@ -100,7 +100,6 @@ class _Flow:
         self._far_cost = total + 1  # a partition in the wrong rack is worse than any number of moves
         self._loads = [0] * len(owned)
         self._kinds: list[_Kind] = []
-        self._is_changed = False  # some member lost a partition, or has a far one
         self._sort_partitions(wanted, begins, member_racks, partition_racks)
         self._owner = owner = [_NO_MEMBER] * total  # who had a partition and may still have it
         self._losers: set[int] = set()  # members that had a partition and may not or shall not have it any more
@@ -171,10 +170,8 @@ class _Flow:
         for kind in self._kinds:
             if kind.far and kind.near:
                 kept = {member: count for member, count in kind.had.items() if member not in kind.far}
-                self._is_changed = self._is_changed or len(kept) < len(kind.had)
             else:
                 kept = kind.had.copy()
-                self._is_changed = self._is_changed or bool(kind.far)
             kind.counts = kept
             for member, count in kept.items():
                 loads[member] += count
@@ -374,7 +371,6 @@ class _Flow:
 
     def _move(self, giver: int, number: int, receiver: int, amount: int) -> None:
         counts = self._kinds[number].counts
-        self._is_changed = True
         counts[giver] -= amount
         counts[receiver] = counts.get(receiver, 0) + amount
 
@@ -398,8 +394,6 @@ class _Flow:
 
     def _may_gain(self) -> bool:
         """Some member lost a partition that it had, or has a partition of another rack."""
-        if not self._is_changed:
-            return False
         for kind in self._kinds:
             counts = kind.counts
             if any(counts.get(member, 0) < had for member, had in kind.had.items()):
