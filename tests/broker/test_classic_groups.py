@@ -6,6 +6,7 @@ from group_bench import GroupBench, subscription
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState, ClassicMember
+from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, IllegalStateError
 from tests.kit.rows import each_row
@@ -497,6 +498,20 @@ def test_a_group_without_a_name_is_refused_and_one_that_is_loaded_is_waited_for(
     runtime.write = lambda partition, operation, done, *rest: done(errors.CoordinatorLoadInProgress(""))
     expected = [Code.INVALID_GROUP_ID, 0 if isinstance(request, p.HeartbeatRequest) else Code.COORDINATOR_LOAD_IN_PROGRESS]
     assert [bench.ask(request._replace(group_id=name), version).error_code for name in ("", "g")] == expected
+
+
+def test_nothing_waits_for_a_group_that_has_left_this_broker():
+    bench = GroupBench()
+    _, (first, _), _ = bench.stable("a", "b")
+    bench.join(first, protocols=(("range", b"changed"),))
+    bench.known_id()
+    joining = bench.join(bench.known_id(group="h"), group="h")
+    bench.advance()
+    assert joining.response.error_code == 0, "it has to sync"
+    waits = bench.state.groups.purgatories.both()
+    assert all(each.num_delayed() for each in waits)
+    bench.state.groups.runtime.resigned(GROUP_TOPIC, 0)
+    assert [each.num_delayed() for each in waits] == [0, 0]
 
 
 def test_a_list_is_of_all_partitions_and_none_while_one_is_loaded():

@@ -65,6 +65,7 @@ def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
     assert bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}).member_epoch == epoch
     assert bench.beat("m1", epoch).member_epoch == epoch  # it does not say what it has
     assert bench.beat("m1", epoch, owned={bench.a: kept}).member_epoch == epoch + 1
+    assert bench.group().state_name == "Reconciling", "the newcomer has nothing yet"
     assert assigned(bench.beat("m2", epoch + 1)) == {bench.a: {0, 1, 2, 3} - kept}
     assert bench.group().state_name == "Stable"
 
@@ -82,6 +83,18 @@ def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_
         assert bench.beat("m2", epoch + 1, owned={}).assignment is None
     assert bench.beat("m1", epoch, owned=kept).member_epoch == epoch + 1
     assert assigned(bench.beat("m2", epoch + 1, owned={})) == {each: everything[each] - kept[each] for each in everything}
+
+
+def test_a_newcomer_moves_no_more_than_it_gets():
+    """The target is made from what each of the others was to have."""
+    bench = ConsumerGroupBench(partitions=6)
+    bench.settle("m1", "m2")
+    bench.beat("m1", -1)
+    targets = []
+    for newcomer in ("m3", "m4"):
+        bench.beat(newcomer, 0, topics=["a"])
+        targets.append({member_id: target[bench.a] for member_id, target in bench.group().target.items()})
+    assert targets == [{"m2": {3, 4, 5}, "m3": {0, 1, 2}}, {"m2": {3, 4}, "m3": {0, 1}, "m4": {2, 5}}]
 
 
 def test_who_leaves_frees_its_partitions():
@@ -626,6 +639,13 @@ def test_a_classic_member_moves_its_group_with_it():
     switched = bench.beat(old, 0, topics=["a"])  # the same member, with the other protocol now
     assert (switched.error_code, bench.group().members[old].uses_classic_protocol) == (0, False)
     assert bench.heartbeat(old, generation) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_wants_nothing_moves_a_group_in_its_epoch():
+    bench = ConsumerGroupBench()
+    _, generation = classic_group(bench)
+    assert bench.beat("m", 0, topics=[]).member_epoch == bench.group().epoch == generation
+    assert bench.group().metadata_hash
 
 
 def test_classic_members_of_a_consumer_group_are_watched():

@@ -1,6 +1,8 @@
 """The parts of consumer groups that are plain functions: assignors, one member's next step, regular expressions."""
 
+import random
 import re
+import zlib
 
 import pytest
 from group_bench import names_without_likeness
@@ -55,6 +57,34 @@ def test_every_partition_that_somebody_wants_goes_to_exactly_one_who_wants_it(na
     assert set(given_out) == {(topic, partition) for topic in wanted for partition in range(sizes[topic])}
     assert all(parts.keys() <= members[member_id].topics for member_id, parts in result.items())
     assert ASSIGNORS[name](members, sizes) == result
+
+
+def random_groups(count):
+    """As `groups`, by chance; members of every second one want the same."""
+    for seed in range(count):
+        chance = random.Random(seed)
+        sizes = {topic: chance.randint(0, 7) for topic in TOPICS}
+        names = chance.sample("abcdefgh", chance.randint(1, 6))
+        same = frozenset(chance.sample(TOPICS, chance.randint(0, 4)))
+        wants = {name: same if seed % 2 else frozenset(chance.sample(TOPICS, chance.randint(0, 4))) for name in names}
+        instances = {name: f"i-{name}" if chance.random() < 0.3 else None for name in names}
+        had = {name: {} for name in names}
+        for topic in TOPICS:
+            for partition in range(sizes[topic] + chance.randint(0, 1)):
+                if (owner := chance.choice([*names, None])) is not None:
+                    had[owner].setdefault(topic, set()).add(partition)
+        yield (
+            {name: MemberSpec(wants[name], {t: frozenset(found) for t, found in had[name].items()}, instances[name]) for name in names},
+            sizes,
+        )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("uniform", 3630465408), ("range", 893184793)])
+def test_each_coordinator_assigns_in_the_same_way(name, expected):
+    """A group moves between brokers of several releases: another choice among equally good ones would move partitions each time."""
+    found = [ASSIGNORS[name](members, sizes) for members, sizes in random_groups(60)]
+    said = [sorted((member, sorted((t[0], sorted(parts)) for t, parts in mine.items())) for member, mine in each.items()) for each in found]
+    assert zlib.crc32(repr(said).encode()) == expected
 
 
 def load(parts):
