@@ -41,6 +41,7 @@ from kafkacore.broker.partition import Partition
 from kafkacore.broker.replication_quota import ReplicationQuotas
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_values import INT32_MAX
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.protocol import (
@@ -67,7 +68,6 @@ _FETCH, _LIST_OFFSETS = FetchRequest.API_KEY, ListOffsetsRequest.API_KEY
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _NO_SESSION, _FULL, _SESSIONLESS = 0, 0, -1
-_INT32_MAX = 2**31 - 1
 _LATEST, _EARLIEST = -1, -2
 
 PartitionKey = tuple[str, int]
@@ -176,7 +176,7 @@ class _Session:
         elif self.epoch == _FULL:
             self.id, self.epoch = response.session_id, 1
         else:
-            self.epoch = 1 if self.epoch == _INT32_MAX else self.epoch + 1
+            self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
         return True
 
     def restart(self, lost: bool = False) -> None:

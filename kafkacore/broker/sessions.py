@@ -31,13 +31,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kafkacore.broker.partition import Partition, Replica
+from kafkacore.config_values import INT32_MAX
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-MAX_EPOCH = 2**31 - 1
+MAX_EPOCH = INT32_MAX
 EVICTION_MS = 120_000
 
 TopicKey = str | bytes
@@ -259,7 +260,7 @@ class FetchContext:
 class FetchSessionCache:
     """The sessions of all clients, within a fixed number of slots."""
 
-    def __init__(self, slots: int, new_id: Callable[[], int] = lambda: random.randint(1, 2**31 - 1)) -> None:
+    def __init__(self, slots: int, new_id: Callable[[], int] = lambda: random.randint(1, INT32_MAX)) -> None:
         """An empty cache.
 
         Args:

@@ -84,9 +84,10 @@ def test_records_make_an_image():
     assert image.client_quotas == {frozenset({("user", None)}): {"request_percentage": 5.5}}
     assert image.acls[ACL_ID].principal == "User:a"
     assert image.next_producer_id == 1000
-    for look in (lambda: image.topic("u"), lambda: image.partition("t", 2), lambda: image.partition("t", -1)):
-        with pytest.raises(UnknownTopicOrPartition):
-            look()
+    for name, index in (("u", None), ("t", 2), ("t", -1)):
+        with pytest.raises(UnknownTopicOrPartition) as refused:
+            image.topic(name) if index is None else image.partition(name, index)
+        assert (refused.value.topic, refused.value.partition) == (name, index)
 
 
 def test_an_image_as_records_is_the_same_image():

@@ -13,7 +13,7 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.partition import Replica
-from kafkacore.broker.sessions import EVICTION_MS, MAX_EPOCH, CachedPartition, FetchSession, FetchSessionCache
+from kafkacore.broker.sessions import CachedPartition, FetchSession, FetchSessionCache
 from kafkacore.broker.state import Outcome
 from kafkacore.errors import Code
 from tests.kit.batches import batch
@@ -426,18 +426,18 @@ def test_sessions_begin_go_on_and_end_as_their_epochs_say():
 
     assert ask(0, 0, [0, 1]) == (5, False, False, [0, 1])
     assert ask(0, 0, [2, 3, 2], forgotten=[3]) == (6, False, False, [2, 3])
-    assert ask(0, 0, [0], EVICTION_MS) == (0, False, False, [0])  # no room
-    assert ask(0, 0, [], EVICTION_MS) == (0, False, True, [])
-    assert ask(0, 0, [0], EVICTION_MS + 1) == (7, False, False, [0]) and len(cache) == 2
+    assert ask(0, 0, [0], 120_000) == (0, False, False, [0])  # no room
+    assert ask(0, 0, [], 120_000) == (0, False, True, [])
+    assert ask(0, 0, [0], 120_001) == (7, False, False, [0]) and len(cache) == 2
     assert ask(5, 1) is Code.FETCH_SESSION_ID_NOT_FOUND
     assert [ask(6, epoch) for epoch in (2, -2)] == [Code.INVALID_FETCH_SESSION_EPOCH] * 2
     assert ask(6, 1, version=IDS) is Code.FETCH_SESSION_TOPIC_ID_ERROR
-    assert ask(6, 1, [4], 2 * EVICTION_MS) == (6, True, False, [2, 4])
-    assert ask(0, 0, [1], 2 * EVICTION_MS + 2) == (8, False, False, [1])  # in the place of the one that was used last before it
+    assert ask(6, 1, [4], 240_000) == (6, True, False, [2, 4])
+    assert ask(0, 0, [1], 240_002) == (8, False, False, [1])  # in the place of the one that was used last before it
     assert ask(7, 1) is Code.FETCH_SESSION_ID_NOT_FOUND
     assert ask(6, 2, forgotten=[2, 4, 9]) == (0, True, True, []) and len(cache) == 1
-    sessions_of(cache)[8].epoch = MAX_EPOCH
-    assert ask(8, MAX_EPOCH) == ask(8, 1) == (8, True, False, [1])
+    sessions_of(cache)[8].epoch = 2**31 - 1
+    assert ask(8, 2**31 - 1) == ask(8, 1) == (8, True, False, [1])
     assert ask(8, 2) == (8, True, False, [1])
     assert ask(8, -1, [1]) == (0, False, False, [1]) and len(cache) == 0
     assert FetchSessionCache(0).context(p.FetchRequest(session_epoch=0), NAMES, 0).session is None

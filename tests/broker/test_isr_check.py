@@ -7,10 +7,11 @@ from test_fetch_sessions import Pair
 from test_handlers import Bench
 
 from kafkacore.broker.partition import Partition
-from kafkacore.broker.replicas import CHECKED_PER_TURN
+from kafkacore.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut, UnknownTopicOrPartition
 from tests.kit.batches import batch
 
 LAG_MS = 10_000
+CHECKED_PER_TURN = 500
 
 
 class Lead:
@@ -121,3 +122,41 @@ def test_many_partitions_take_many_turns(looks: list[int]) -> None:
         turns.append(len(looks))
     assert turns == [CHECKED_PER_TURN, 2 * CHECKED_PER_TURN, count]
     assert len(set(looks)) == count
+
+
+def test_a_write_that_is_not_committed_in_time_is_reported_once() -> None:
+    lead, outcomes = Lead(1), list[KafkaError | None]()
+
+    def write(timeout_ms: int | None) -> int:
+        return lead.replicas.append_internal("t", 0, batch([b"x"]), outcomes.append, timeout_ms)
+
+    def wait(ms: int) -> list[type]:
+        lead.bench.clock.advance(ms)
+        lead.bench.state.timer.advance_clock()
+        return [type(each) for each in outcomes]
+
+    assert write(100) == 0
+    assert wait(99) == []
+    assert wait(1) == [RequestTimedOut]
+    assert isinstance(outcomes[0], RequestTimedOut) and (outcomes[0].topic, outcomes[0].partition) == ("t", 0)
+    assert write(100) == 1
+    lead.fetches(0)
+    assert outcomes[1:] == [None]
+    assert write(None) == 2
+    assert len(wait(LAG_MS - 200)) == 2
+    lead.fetches(0)
+    assert outcomes[1:] == [None, None]
+
+
+def test_partitions_that_are_not_here_are_named() -> None:
+    lead = Lead(2)
+    Pair.elect(lead.bench, "t", 1, 1, replicas=[2, 3], isr=[2, 3], leader=2)
+    for topic, index, kind in (
+        ("none", 0, UnknownTopicOrPartition),
+        ("t", 2, UnknownTopicOrPartition),
+        ("t", -1, UnknownTopicOrPartition),
+        ("t", 1, NotLeaderOrFollower),
+    ):
+        with pytest.raises(kind) as refused:
+            lead.replicas.partition(topic, index)
+        assert (refused.value.topic, refused.value.partition) == (topic, index)

@@ -6,7 +6,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.isr import RETRY_MS, IsrProposals
+from kafkacore.broker.isr import IsrProposals
 from kafkacore.clock import ManualClock
 from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
@@ -37,8 +37,11 @@ class Proposer:
         self.asked, self.changed = [], []
         self.clock = ManualClock()
         self.timer = LoopTimer(clock=self.clock)
-        submit = lambda request, version, done: self.asked.append((request, done))  # noqa: E731
-        self.proposals = IsrProposals(1, submit, lambda: 1, self.clock, self.timer, self.changed.append)
+        self.proposals = IsrProposals(1, self.submit, lambda: 1, self.clock, self.timer, self.changed.append)
+
+    def submit(self, request, version, done):
+        assert version == 3
+        self.asked.append((request, done))
 
     def propose(self, partition, isr):
         partition.pending_isr = isr
@@ -55,7 +58,7 @@ class Proposer:
         return wishes, done
 
     def later(self):
-        self.clock.advance(RETRY_MS)
+        self.clock.advance(50)
         self.timer.advance_clock()
 
 
@@ -158,7 +161,7 @@ def test_a_failed_request_is_sent_again_after_a_while_and_not_after_the_end():
     stage.propose(first, (1,))
     stage.take()[1](errors.DisconnectError("lost"))
     stage.propose(second, (1,))
-    stage.clock.advance(RETRY_MS - 1)
+    stage.clock.advance(49)
     stage.timer.advance_clock()
     assert stage.asked == []
     stage.clock.advance(1)

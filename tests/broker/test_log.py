@@ -204,8 +204,9 @@ def test_a_start_moves_up_to_the_end_and_takes_its_epoch_along():
     assert [log.advance_start(offset) for offset in (0, 1, 1)] == [False, True, False]
     assert log.epochs == [(0, 1), (3, 2)]
     assert log.advance_start(2) and log.epochs == [(3, 2)]
-    with pytest.raises(errors.OffsetOutOfRange):
+    with pytest.raises(errors.OffsetOutOfRange) as refused:
         log.advance_start(log.end_offset + 1)
+    assert refused.value.offset == log.end_offset + 1
     assert log.advance_start(log.end_offset) and log.epochs == [(3, log.end_offset)]
 
 

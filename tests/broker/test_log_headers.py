@@ -82,6 +82,11 @@ def test_a_log_in_memory_ends_behind_its_last_short_message():
     assert segment.next_offset() == 103
     assert segment.truncated(len(data) - EMPTY_V0_BYTES).next_offset() == 102
     assert segment.max_timestamp(103).base_offset == 101
+    (*_, last) = segment.spans()
+    assert segment.batch_at(last).base_offset == 102
+    with pytest.raises(CorruptDataError, match="cut off") as cut:
+        segment.batch_at(last._replace(size_bytes=last.size_bytes - 1))
+    assert cut.value.offset == 102
 
 
 @each_row(

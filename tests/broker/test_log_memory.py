@@ -1,11 +1,13 @@
 """Logs in memory have a limit: beyond it the oldest records are deleted, with a warning, and nothing that must stay is."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from controlling import broker_state, create_topic
 
 from kafkacore.broker.limits import log_memory_bytes, machine_memory_bytes
+from kafkacore.broker.log.memory import MemoryLimit
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.records import BatchBuilder
@@ -95,3 +97,44 @@ def test_no_limit_and_a_given_limit():
     assert log_memory_bytes(BrokerConfig(log_memory_max_bytes=0)) == 0
     assert LimitedLogs(limit_bytes=0).replicas.memory_limit is None
     assert log_memory_bytes(BrokerConfig(log_memory_max_bytes=7)) == 7
+
+
+class SegmentSizes:
+    """A log of segments that have these sizes, and its partition."""
+
+    def __init__(self, *sizes):
+        self.log, self.high_watermark, self.key = self, 9, ("t", sizes)
+        self.segments = [SimpleNamespace(size=size) for size in sizes]
+        self.start_offset, self.asked = 0, []
+
+    @property
+    def size_bytes(self):
+        return sum(segment.size for segment in self.segments)
+
+    def delete_old_segments(self, *wanted):
+        self.asked.append(wanted)
+        del self.segments[0]
+        return 1
+
+
+def test_how_often_logs_are_counted_and_how_much_is_deleted():
+    exceeded, logs = [], {"a": SegmentSizes(300, 50), "b": SegmentSizes(200, 200, 51)}
+    limit = MemoryLimit(800, logs, lambda: exceeded.append(limit.used_bytes()))
+    limit.grew(99)
+    assert exceeded == []
+    limit.grew(1)
+    limit.grew(100)
+    assert exceeded == [801] * 2  # an eighth of the limit each time
+    logs["b"].segments[-1].size = 50
+    limit.grew(100)
+    assert exceeded == [801] * 2
+    kept = SegmentSizes(900)
+    assert limit.free([*logs.values(), kept], lambda each: each is not kept, T0) == [logs["b"]]
+    assert (logs["b"].asked, logs["a"].asked) == ([(-1, 250, T0, 9)], [])  # 600 bytes are within nine tenths of the limit
+    logs["c"] = SegmentSizes(130)
+    assert limit.free(logs.values(), lambda each: True, T0) == [logs["a"]]
+    logs["d"] = SegmentSizes(300)
+    logs["e"] = SegmentSizes(40, 40)
+    assert limit.free(logs.values(), lambda each: True, T0) == [logs["b"]]  # and not of the one that is larger, and open
+    logs["f"] = SegmentSizes(60, 50)
+    assert limit.used_bytes() == 720 and limit.free(logs.values(), lambda each: True, T0) == []

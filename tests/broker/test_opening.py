@@ -6,12 +6,12 @@ import pytest
 from controlling import broker_state, create_topic, delete_topic, topic_request
 
 from kafkacore import protocol as p
-from kafkacore.broker.replicas import OPENED_PER_TURN, RETRY_OFFLINE_MS
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
 from tests.kit.batches import T0, batch
 
+OPENED_PER_TURN = 8
 MANY = 5 * OPENED_PER_TURN
 
 
@@ -113,12 +113,15 @@ def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
     assert len(bench.answers) == 1
     assert len(bench.replicas.partitions) == MANY - len(refused)
     mended = refused.pop(0)
-    bench.clock.advance(RETRY_OFFLINE_MS)
+    bench.clock.advance(999)
+    assert bench.turn() == 0
+    bench.clock.advance(1)
     bench.turn()
     assert bench.replicas.offline.keys() == {("t", index) for index in refused}
     assert bench.write("t", mended) == 0
-    with pytest.raises(KafkaStorage):
+    with pytest.raises(KafkaStorage) as offline:
         bench.write("t", refused[0])
+    assert (offline.value.topic, offline.value.partition) == ("t", refused[0])
 
 
 def test_a_bug_met_with_one_partition_that_changed_keeps_no_other_write_from_its_outcome(bench, monkeypatch, caplog):

@@ -501,8 +501,9 @@ def test_the_low_watermark_is_that_of_the_live_replicas(stage):
     assert stage.fetch(2, 5, start=4)
     stage.ineligible.add(3)
     assert stage.partition.low_watermark == 4
-    with pytest.raises(errors.OffsetOutOfRange):
+    with pytest.raises(errors.OffsetOutOfRange) as refused:
         stage.partition.delete_records(6)
+    assert refused.value.offset == 6
     with pytest.raises(errors.OffsetOutOfRange):
         stage.partition.delete_records(-2)
     assert stage.partition.delete_records(-1) == 5

@@ -1,6 +1,7 @@
 """Brokers that reach their controller over the network: registration, following the log, passing on, fencing, coming back."""
 
 from functools import partial
+from typing import get_type_hints
 
 import pytest
 from controlling import topic_request
@@ -11,7 +12,7 @@ from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, remote
 from kafkacore.broker.controller.envelope import answer_in
 from kafkacore.broker.controller.log import CONTROLLER_ID, METADATA_TOPIC_ID
-from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.controller.server import SERVED, ControllerServer
 from kafkacore.broker.controller.snapshots import SnapshotId, encode_snapshot
 from kafkacore.broker.controller.state import Requester
 from kafkacore.broker.controller.writer import SERVED as DECIDED
@@ -281,7 +282,7 @@ class Remote:
         return [type(each[0]) for each in self.sent]
 
     def later(self):
-        self.clock.advance(remote.RETRY_MS - 1)
+        self.clock.advance(99)
         self.timer.advance_clock()
         assert self.sent == []
         self.clock.advance(1)
@@ -307,7 +308,7 @@ def test_a_remote_broker_registers_reads_the_log_and_beats():
     stage = Remote()
     stage.link.start(Node(1, "h", 9001, "rack"))
     request, version, timeout_ms, lane, registered = stage.take(p.BrokerRegistrationRequest)
-    assert (version, timeout_ms, lane) == (remote.REGISTRATION_VERSION, 30_000, "")
+    assert (version, timeout_ms, lane) == (4, 30_000, "")
     assert (request.broker_id, request.cluster_id, request.rack, request.previous_broker_epoch, request.log_dirs) == (
         1,
         "c",
@@ -337,7 +338,7 @@ def test_a_remote_broker_registers_reads_the_log_and_beats():
     assert beat == p.BrokerHeartbeatRequest(
         broker_id=1, broker_epoch=answer.broker_epoch, current_metadata_offset=stage.image.next_offset, offline_log_dirs=[]
     )
-    assert (version, timeout_ms, lane) == (remote.HEARTBEAT_VERSION, CONFIG.broker_session_timeout_ms, "")
+    assert (version, timeout_ms, lane) == (2, CONFIG.broker_session_timeout_ms, "")
     stage.link.log_dir_failed()  # news while one is under way
     assert stage.kinds() == [p.FetchRequest]
     beaten(p.BrokerHeartbeatResponse(is_fenced=False))
@@ -356,7 +357,10 @@ def test_a_remote_broker_registers_reads_the_log_and_beats():
     beat, *_, beaten = stage.take(p.BrokerHeartbeatRequest)
     assert (beat.want_shut_down, beat.want_fence) == (True, False)
     beaten(p.BrokerHeartbeatResponse(is_fenced=False, should_shut_down=False))
-    stage.clock.advance(remote.SHUTDOWN_RETRY_MS)
+    stage.clock.advance(9)
+    stage.timer.advance_clock()
+    assert stage.sent == []
+    stage.clock.advance(1)
     stage.timer.advance_clock()
     stage.link.fence()
     stage.take(p.BrokerHeartbeatRequest)[-1](p.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
@@ -454,7 +458,7 @@ def test_a_snapshot_is_read_piece_by_piece_and_again_where_it_is_gone():
         )
         topics = [p.TopicSnapshotWanted(name="__cluster_metadata", partitions=[wanted])]
         assert request == p.FetchSnapshotRequest(cluster_id="c", replica_id=1, max_bytes=8 << 20, topics=topics)
-        assert (version, timeout_ms, lane) == (remote.FETCH_SNAPSHOT_VERSION, 30_000, remote.LOG_LANE)
+        assert (version, timeout_ms, lane) == (1, 30_000, remote.LOG_LANE)
         piece = p.PartitionSnapshot(index=0, snapshot_id=named, size=len(whole), position=begin)
         piece = piece._replace(unaligned_records=memoryview(whole[begin : begin + nbytes]))._replace(**fields)
         done(p.FetchSnapshotResponse(topics=[p.TopicSnapshot(name="__cluster_metadata", partitions=[piece])]))
@@ -473,6 +477,14 @@ def test_a_snapshot_is_read_piece_by_piece_and_again_where_it_is_gone():
     answer(len(whole) - 1, 1)
     assert (list(stage.image.topics), stage.image.next_offset) == (list(other.read(lambda image: image.topics)), 99)
     assert [each[0].topics[0].partitions[0].fetch_offset for each in stage.sent if isinstance(each[0], p.FetchRequest)] == [99]
+
+
+def test_each_api_is_served_by_its_own_handler_in_the_versions_there_are():
+    assert {get_type_hints(serve)["request"].API_KEY: key for key, serve in DECIDED.items()} == {key: key for key in DECIDED}
+    dialogue = {1: (17, 17), 2: (7, 7), 17: (1, 1), 18: (0, 4), 36: (0, 2), 58: (0, 0), 59: (0, 1)}
+    decided = {key: (p.APIS[key].min_version, p.APIS[key].max_version) for key in DECIDED}
+    assert {key: (each.min_version, each.max_version) for key, each in SERVED.items()} == dialogue | decided
+    assert {get_type_hints(SERVED[key].handler)["request"].API_KEY for key in dialogue} == set(dialogue)
 
 
 def test_every_api_the_controller_serves_can_be_refused():

@@ -14,7 +14,6 @@ from logs import MAX, Disk, append, content, full, write_by
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
-from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.broker.server import Broker
@@ -167,8 +166,9 @@ def test_a_damaged_log_takes_only_its_partition_offline(store):
             (store.path / "t-0" / name).unlink()
     path.write_bytes(bytes(61))
     store.start()
-    with pytest.raises(errors.KafkaStorage, match="no batch at position 0"):
+    with pytest.raises(errors.KafkaStorage, match="no batch at position 0") as refused:
         store.log()
+    assert (refused.value.topic, refused.value.partition) == ("t", 0)
     assert not store.manager.is_offline and append(store.log(index=1)) == 0
 
 
@@ -517,7 +517,9 @@ def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store,
     store.advance(100)
     assert (log.recovery_point, store.manager.is_offline, len(list(store.path.glob("t-1.*")))) == (0, False, 1)
     without_descriptors["number"] = 0
-    store.advance(RETRY_MS)
+    store.advance(999)
+    assert log.recovery_point == 0
+    store.advance(1)
     assert (log.recovery_point, list(store.path.glob("t-1*"))) == (3, [])
     append(log)
     with monkeypatch.context() as patched:
@@ -528,7 +530,7 @@ def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store,
         patched.setattr(os, "fsync", interrupted)
         store.advance(100)
     assert (log.recovery_point, store.manager.is_offline) == (3, False)
-    store.advance(RETRY_MS)
+    store.advance(1_000)
     assert log.recovery_point == 6
 
 

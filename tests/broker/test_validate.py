@@ -35,6 +35,9 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic_and_named():
     with pytest.raises(errors.InvalidRecord) as refused:
         validated(batch_of_keys(b"a", None, b"", None), cleanup_policy="delete,compact")
     assert [row for row, _ in refused.value.record_errors] == [1, 3]
+    with pytest.raises(errors.InvalidRecord, match="1002 of 1002 records") as refused:
+        validated(batch_of_keys(*[None] * 1_002), cleanup_policy="compact")
+    assert len(refused.value.record_errors) == 1_000
 
 
 @each_row(

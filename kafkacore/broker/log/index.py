@@ -23,11 +23,12 @@ from bisect import bisect_left, bisect_right
 import numpy
 
 from kafkacore._codec import IndexCore
+from kafkacore.config_values import INT32_MAX
 from kafkacore.errors import CorruptDataError
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET = INT32_MAX
 
 
 class SparseIndex(IndexCore):

@@ -165,9 +165,9 @@ def check_batches(segment: DiskSegment, take: Callable[[Batch], None]) -> tuple[
         for position, batch in walk(segment.pread, segment.size):
             base_offset, last_offset = batch.base_offset, batch.last_offset
             if base_offset < next_offset:
-                raise CorruptDataError(f"offset {base_offset} follows {next_offset - 1}", offset=position)
+                raise CorruptDataError(f"offset {base_offset} follows {next_offset - 1}")
             if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-                raise CorruptDataError(f"offset {last_offset} does not belong to the segment", offset=position)
+                raise CorruptDataError(f"offset {last_offset} does not belong to the segment")
             take(batch)
             segment.note(position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
             next_offset = last_offset + 1

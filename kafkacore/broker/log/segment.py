@@ -122,9 +122,9 @@ class Segment(SegmentCore, ABC):
             last = span.last_offset
         return last + 1
 
+    @abstractmethod
     def position_of_last_entry(self) -> int:
         """A position near the end at which a batch begins."""
-        return 0
 
     def rolling_timestamp(self) -> int | None:
         """The timestamp of the first batch, None if it has none."""
