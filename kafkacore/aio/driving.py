@@ -48,7 +48,7 @@ class LoopDriver:
             if self._loop is not None and not self._loop.is_closed():
                 return  # the producer belongs to another loop: the thread wakes this one
             self._leave_line()  # what a closed loop had started
-            self._descriptor.watched = False
+            self._descriptor.watched_by = None
             self._loop, self._sender.pass_asked = loop, None
         if self._sender.pass_asked is not loop:
             loop.call_soon(self._gathered)
@@ -68,9 +68,9 @@ class LoopDriver:
             return
         finished = sender.pass_by(loop)
         if finished is not None:
-            if not descriptor.watched and descriptor.number >= 0:  # the producer may have been closed in the pass
+            if descriptor.watched_by is None and descriptor.number >= 0:  # the producer may have been closed in the pass
                 loop.add_reader(descriptor.number, _ready, weakref.ref(self), loop, descriptor.number)
-                descriptor.watched = True
+                descriptor.watched_by = loop
             if sender.client.selector.has_more and sender.pass_asked is not loop:
                 loop.call_soon(self._gathered)
                 sender.pass_asked = loop
@@ -104,20 +104,21 @@ class LoopDriver:
 
     def _unwatch(self) -> None:
         descriptor = self._descriptor
-        if descriptor.watched and self._loop is not None:
-            descriptor.watched = False
-            self._loop.remove_reader(descriptor.number)
+        loop, descriptor.watched_by = descriptor.watched_by, None
+        if loop is not None:
+            loop.remove_reader(descriptor.number)
 
     def close(self) -> None:
         """Leaves the passes to the thread, for good."""
         self._sender.awaited = None
         self._leave_line()
         descriptor, self._descriptor = self._descriptor, _Descriptor(-1)
-        if not descriptor.watched or self._loop is None:
+        loop = descriptor.watched_by
+        if loop is None:
             descriptor.close()
             return
         try:
-            self._loop.call_soon_threadsafe(_forget, self._loop, descriptor)  # the loop's selector has its number until then
+            loop.call_soon_threadsafe(_forget, loop, descriptor)  # the loop's selector has its number until then
         except RuntimeError:
             descriptor.close()  # the loop was closed
 
@@ -131,14 +132,14 @@ class _Descriptor:
 
     Attributes:
         number: of the open descriptor, -1 once it is closed.
-        watched: the loop's selector has it.
+        watched_by: the loop whose selector has it.
     """
 
-    __slots__ = ("number", "watched")
+    __slots__ = ("number", "watched_by")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.watched = False
+        self.watched_by: asyncio.AbstractEventLoop | None = None
 
     def close(self) -> None:
         """Closes it, once."""

@@ -306,7 +306,7 @@ class Fetcher:
             node_id = self._node_for(state, snapshot, info, now_ms)
             if node_id != _NO_NODE:
                 target = self._target(state, topic, info)
-        elif self._leaderless:
+        else:
             self._leaderless.pop(state, None)
         if before != node_id:
             state.node_id = node_id
@@ -359,8 +359,7 @@ class Fetcher:
         if info is None or info.leader not in nodes:
             self._leaderless[state] = None
             return _NO_NODE
-        if self._leaderless:
-            self._leaderless.pop(state, None)
+        self._leaderless.pop(state, None)
         return info.leader
 
     def _send(self, node: Node, session: FetchSession, now_ms: int) -> None:

@@ -31,7 +31,8 @@ class LeftOut:
         self._first_ms, self._longest_ms = retry_backoff_ms, retry_backoff_max_ms
         self.states: dict[PartitionState, None] = {}
         self._warned: dict[str, bool] = {}  # topics that lack partitions -> whether the log says so
-        self._wait_ms = self._next_ms = 0
+        self._wait_ms: int  # of those that wait, since `take`
+        self._next_ms: int
 
     def clear(self) -> None:
         """All partitions are looked at again."""

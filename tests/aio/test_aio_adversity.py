@@ -16,7 +16,7 @@ from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import bind, calls_of, general_send_of, producer_in, sender_of, short_send_of
+from tests.kit.inside import bind, calls_of, client_of, driver_of, general_send_of, producer_in, sender_of, short_send_of, thread_of
 from tests.kit.loops import NewLoop, run, turns
 from tests.kit.records import fill
 
@@ -284,6 +284,18 @@ def test_a_consumer_is_read_in_its_own_loop_only(servers: str, topic: str) -> No
             assert len(refused) == 5
             assert all("another event loop" in text for text in refused)
             assert [record.offset for records in (await consumer.poll(None, 10)).values() for record in records] == list(range(10, 20))
+
+    run(work)
+
+
+def test_a_child_closes_without_the_threads_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        consumer = KafkaConsumer(bootstrap_servers="nowhere:1")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            await consumer.close()
+        assert consumer.closed and thread_of(calls_of(consumer)) is None
+        driver_of(client_of(consumer)).client.close()
 
     run(work)
 

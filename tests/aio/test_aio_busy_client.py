@@ -332,6 +332,31 @@ def test_a_cancelled_call_is_interrupted_and_one_that_has_not_started_is_never_m
     run(work, new_loop)
 
 
+def test_a_poll_that_is_interrupted_goes_on_for_what_is_left_of_its_time(new_loop: NewLoop) -> None:
+    async def work() -> None:
+        now_s, lefts = 100.0, list[float | None]()
+
+        def poll(left_s: float | None) -> str:
+            nonlocal now_s
+            lefts.append(left_s)
+            now_s += 2
+            if len(lefts) % 4:
+                raise errors.WakeupError
+            return "found"
+
+        calls = CallThread("test", lambda: None, lambda: None)
+        for timeout_s in (5.0, None):
+            assert await calls.wait(poll, timeout_s, lambda: now_s) == "found"
+        assert lefts == [5.0, 3.0, 1.0, 0.0, None, None, None, None]
+        calls.wakeup()
+        with pytest.raises(errors.WakeupError):
+            await calls.wait(lambda _: "found", None, lambda: now_s)
+        assert await calls.wait(lambda _: "found", None, lambda: now_s) == "found"
+        calls.close()
+
+    run(work, new_loop)
+
+
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
 def test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client(new_loop: NewLoop, how: str) -> None:
     async def work() -> None:

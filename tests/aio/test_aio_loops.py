@@ -197,7 +197,7 @@ def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers
 
     async def work() -> KafkaProducer:
         producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
-        while not descriptor_of(driver_of(producer)).watched:
+        while not descriptor_of(driver_of(producer)).watched_by:
             await (await producer.send(f"stopped-{new_loop.__module__}", b"x"))
         return producer
 
@@ -221,7 +221,7 @@ def test_a_descriptor_that_two_threads_close_is_forgotten_once(servers: str) -> 
         loop.set_exception_handler(lambda _, context: logged.append(context))
         async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
             driver = driver_of(producer)
-            while not descriptor_of(driver).watched:
+            while not descriptor_of(driver).watched_by:
                 await (await producer.send("two-threads", b"x"))
             descriptor = descriptor_of(driver)
             driver.close()

@@ -35,6 +35,20 @@ def in_full_memory(test: Callable[[KafkaProducer, list[Free]], Any]) -> None:
     asyncio.run(guarded())
 
 
+def waits_of(producer: KafkaProducer, begun: Callable[[int], object] = lambda number: None) -> list[tuple[int, int]]:
+    """How much each wait from now on is for, and how long it may take; `begun` hears of each by its number."""
+    waits: list[tuple[int, int]] = []
+    watch = producer._granted
+
+    async def granted(nbytes: int, timeout_ms: int) -> None:
+        waits.append((nbytes, timeout_ms))
+        begun(len(waits))
+        await watch(nbytes, timeout_ms)
+
+    producer._granted = granted  # type: ignore[method-assign]
+    return waits
+
+
 def test_the_wait_goes_on_until_a_share_of_the_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SHARE_MS", GUARD_S * 1000)
 
@@ -52,11 +66,13 @@ def test_the_wait_goes_on_until_a_share_of_the_memory_is_free(monkeypatch: pytes
 
 def test_the_wait_for_a_share_ends_soon_where_less_is_enough() -> None:
     async def test(producer: KafkaProducer, free: list[Free]) -> None:
+        waits = waits_of(producer)
         waiting = asyncio.create_task(memory_of(producer)(BATCH_BYTES, 2 * GUARD_S * 1000))
         await turns(5)
         free[0]()
         await waiting
         assert pool_of(producer_in(producer)).available_bytes == BATCH_BYTES
+        assert len(waits) == 1
         free[1]()
         free[2]()
 
@@ -65,18 +81,9 @@ def test_the_wait_for_a_share_ends_soon_where_less_is_enough() -> None:
 
 def test_behind_the_moment_the_wait_is_for_what_is_needed() -> None:
     async def test(producer: KafkaProducer, free: list[Free]) -> None:
-        asked: list[int] = []
-        watch = producer._granted
-
-        async def granted(nbytes: int, timeout_ms: int) -> None:
-            asked.append(nbytes)
-            if len(asked) == 2:
-                asyncio.get_running_loop().call_soon(free[0])
-            await watch(nbytes, timeout_ms)
-
-        producer._granted = granted  # type: ignore[method-assign]
+        waits = waits_of(producer, lambda number: number == 2 and asyncio.get_running_loop().call_soon(free[0]))
         await memory_of(producer)(BATCH_BYTES, 2 * GUARD_S * 1000)
-        assert asked == [3 * BATCH_BYTES, BATCH_BYTES]
+        assert [nbytes for nbytes, _ in waits] == [3 * BATCH_BYTES, BATCH_BYTES]
         free[1]()
         free[2]()
 
@@ -85,17 +92,11 @@ def test_behind_the_moment_the_wait_is_for_what_is_needed() -> None:
 
 def test_the_moment_is_part_of_the_deadline() -> None:
     async def test(producer: KafkaProducer, free: list[Free]) -> None:
-        waits: list[int] = []
-        watch = producer._granted
-
-        async def granted(nbytes: int, timeout_ms: int) -> None:
-            waits.append(timeout_ms)
-            await watch(nbytes, timeout_ms)
-
-        producer._granted = granted  # type: ignore[method-assign]
+        waits = waits_of(producer)
         await memory_of(producer)(BATCH_BYTES, 50)
         await memory_of(producer)(BATCH_BYTES, 5)
-        assert waits == [20, 30, 5]
+        await memory_of(producer)(4 * BATCH_BYTES, 5)
+        assert waits == [(3 * BATCH_BYTES, 20), (BATCH_BYTES, 30), (3 * BATCH_BYTES, 5), (4 * BATCH_BYTES, 5)]
         for one in free:
             one()
 

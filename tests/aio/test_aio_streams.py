@@ -129,6 +129,13 @@ def test_a_call_that_ends_a_client_is_made_once_and_waited_for_so_long(caplog: p
         with pytest.raises(ZeroDivisionError):
             await failed
         assert not caplog.records, "who waits hears of it"
+        late = asyncio.create_task(ending.run(lambda: 1 // 0, started.append))
+        await turns(3)
+        started[3].make()
+        late.cancel()  # in the turn in which the call ends
+        started[3].end()
+        await turns(3)
+        assert late.cancelled() and [record.message for record in caplog.records] == ["client c: a call whose task was cancelled failed"]
 
     run(work)
 

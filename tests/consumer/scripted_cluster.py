@@ -149,7 +149,7 @@ class ScriptedCluster:
         topics: dict[str, list[PartitionInfo]] = {}
         for tp, log in sorted(self.logs.items()):
             topics.setdefault(tp.topic, []).append(PartitionInfo(tp.partition, log.leader, log.epoch))
-        nodes = {n: Node(n, "broker", 9090 + n) for n in (1, 2, 3)}
+        nodes = {n: Node(n, "broker", 9090 + n) for n in range(4)}
         self.version += 1
         self.snapshot = ClusterSnapshot(nodes, topics={t: TopicInfo(t, self.topic_id(t), parts) for t, parts in topics.items()})
 

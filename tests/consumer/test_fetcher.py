@@ -370,11 +370,11 @@ def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
 
 def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():
     rig = FetchRig({A: filled(), B: filled()})
-    rig.log(A).preferred = rig.log(B).preferred = 2
+    rig.log(A).preferred = rig.log(B).preferred = 0
     assert rig.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
     rig.log(A).preferred = rig.log(B).preferred = -1
     rig.fetcher.send_fetches(rig.now_ms)
-    assert rig.cluster.requests[-1][0] == 2
+    assert rig.cluster.requests[-1][0] == 0
     rig.cluster.deliver(lost=True)
     rig.fetcher.send_fetches(rig.now_ms)
     node, _, request = rig.cluster.requests[-1]
@@ -386,7 +386,7 @@ def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():
 def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_else(fails, short_cuts):
     """A follower may be behind: only the leader's word that an offset is out of range moves the position."""
     rig = FetchRig({A: filled()}, reset="latest", short_cuts=short_cuts)
-    rig.log(A).preferred = 2
+    rig.log(A).preferred = 0
     assert rig.poll() == {A: numbers(0, 10)}
     rig.log(A).append(b"x", b"y")
     rig.round()
@@ -397,7 +397,7 @@ def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_el
     rig.fetcher.collect(500)  # what a poll does first, before it looks at what to fetch
     rig.log(A).error, rig.log(A).preferred = 0, -1
     rig.fetcher.send_fetches(rig.now_ms)
-    assert [node for node, _, _ in rig.cluster.requests][-2:] == [2, 1]
+    assert [node for node, _, _ in rig.cluster.requests][-2:] == [0, 1]
     assert rig.subscription.partitions[A].state is FetchState.FETCHING
 
 

@@ -62,6 +62,14 @@ def test_a_recreated_topic_replaces_the_old_one(new_id):
     assert request.session_epoch == 1
 
 
+@each_row("version, session, rack", [(6, (0, -1), ""), (7, (7, 1), ""), (10, (7, 1), ""), (11, (7, 1), "r")])
+def test_a_request_says_what_its_version_knows(version, session, rack):
+    plan = FetchPlan(FetchSession(1).rows, [], [], 7, 1, False, {})
+    request = plan.build(version, FetchLimits(500, 2, 3, 1, "r"))
+    assert (request.session_id, request.session_epoch) == session and request.rack_id == rack
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level) == (500, 2, 3, 1)
+
+
 @each_row(
     "code, session_id",
     [(Code.FETCH_SESSION_ID_NOT_FOUND, 0), (Code.INVALID_FETCH_SESSION_EPOCH, 7), (Code.FETCH_SESSION_TOPIC_ID_ERROR, 7)],

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from kafkacore import errors
-from kafkacore.consumer.subscription import EARLIEST, TRANSITIONS, FetchState, Mode, ResetStrategy, SubscriptionState
+from kafkacore.consumer.sessions import FetchSession, FetchTarget
+from kafkacore.consumer.subscription import EARLIEST, TRANSITIONS, FetchState, Mode, PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
 
@@ -186,6 +187,21 @@ def test_a_question_is_asked_once_and_taken_back_when_its_answer_is_of_no_use():
     subscription.ask(b, question)
     subscription.resume(B)
     assert (b.question, list(subscription.unasked)) == (question, [])
+
+
+def test_what_an_interrupt_has_left_half_done_is_settled():
+    subscription, a, b = settled(A, B)
+    subscription.request_reset(A, EARLIEST)
+    gone = PartitionState(C)
+    subscription.by_topic["u"] = {0: gone}
+    subscription.unsettled[C], subscription.unasked[gone], subscription.touched[gone] = gone, None, None
+    subscription.withdrawn.append((object(), gone))
+    a.question, a.held, a.node_id, a.placed_by = object(), [object()], 3, object()
+    a.row = FetchSession(1).want(A, FetchTarget(b"t" * 16, 0, 1_000, 0))
+    subscription.settle_anew()
+    assert (subscription.by_topic, subscription.unsettled, subscription.unasked) == ({"t": {0: a, 1: b}}, {A: a}, {a: None})
+    assert (subscription.touched, subscription.withdrawn) == ({a: None, b: None}, [])
+    assert (a.question, a.held, a.node_id, a.row, a.placed_by) == (None, [], -1, None, None)
 
 
 def test_a_leader_of_a_new_epoch_has_the_position_checked_where_the_epochs_are_known():

@@ -265,6 +265,12 @@ def test_a_session_is_renewed_between_requests(cluster):
     assert connection.reauthenticate_ms > cluster.now_ms
 
 
+def test_a_session_of_a_millisecond_is_renewed_after_a_tenth_of_a_second(cluster):
+    cluster.lifetime_ms = 1
+    cluster.until_ready()
+    assert connections_of(cluster.client)[1].reauthenticate_ms == cluster.now_ms + 100
+
+
 def test_a_renewal_that_is_refused_ends_the_connection(cluster):
     cluster.lifetime_ms = 100_000
     node = cluster.until_ready()

@@ -975,7 +975,8 @@ def test_a_port_out_of_range_is_a_connection_that_failed(cluster: Cluster, port:
     node = Node(7, "127.0.0.1", port)
     assert not cluster.client.ready(node, cluster.now_ms)
     assert cluster.client.connection_delay(node, cluster.now_ms) > 0
-    assert isinstance(cluster.client.connection_errors(node)[0], NetworkError)
+    (error,) = cluster.client.connection_errors(node)
+    assert isinstance(error, NetworkError) and isinstance(error.__cause__, OverflowError)
 
 
 def test_requests_that_are_refused_here_do_not_keep_a_poll_from_its_io(cluster: Cluster) -> None:

@@ -104,6 +104,7 @@ def test_a_failed_connection_says_why(selector: Selector, script: Script) -> Non
     selector.poll(60_000)
     assert isinstance(selector.disconnected[1], NetworkError)
     assert "Connection refused" in str(selector.disconnected[1])
+    assert selector.disconnected[1].__cause__ is script.near[0].connect_error
     assert selector.connected == []
     script.connected = True
     connect(selector)
