@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +18,15 @@ from kafkacore.consumer.group.classic import Phase as ClassicPhase
 from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, member_problems
 from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.consumer.group.modern import Phase as ModernPhase
-from kafkacore.consumer.health import HeldBack, StallWatch
-from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
+from kafkacore.consumer.health import HeldBack, StallWatch, held_back_problems
+from kafkacore.consumer.subscription import PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.protocol import FindCoordinatorResponse, ListOffsetsResponse
 from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
-from kafkacore.types import TopicPartition
+from kafkacore.types import Node, TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, metadata_of
@@ -192,6 +194,89 @@ def test_of_two_partitions_that_are_held_back_one_goes_on():
     assert watch.held_back(-1, 7_000) == (HeldBack(tps[0], 5, 5, 0), HeldBack(tps[1], 3, 7, 6_000))
     stand(tps[0], 10)
     assert watch.held_back(-1, 8_000) == (HeldBack(tps[1], 3, 7, 7_000),)
+
+
+A, B, FAR = (TopicPartition("t", index) for index in (0, 1, 7))
+NOT_MOVED = "t-0 has not moved for {} s (offset 3)"
+
+
+def awaits_reset(subscription: SubscriptionState, state: PartitionState) -> None:
+    subscription.request_reset(A, ResetStrategy("latest"))
+    state.unsettled_since_ms = 2_000
+
+
+@each_row(
+    "happens, looks",
+    [
+        (lambda s, a: None, {6_499: [], 6_500: [NOT_MOVED.format(5)], 7_999: [NOT_MOVED.format(6)]}),
+        (lambda s, a: setattr(a, "high_watermark", 3), {60_000: []}),  # it is at its end
+        (lambda s, a: s.pause(A), {60_000: []}),
+        (lambda s, a: setattr(a, "held", [None]), {30_999: [], 31_000: [NOT_MOVED.format(30)]}),
+        (lambda s, a: setattr(a, "node_id", 1), {9_499: [], 9_500: [NOT_MOVED.format(5)]}),  # of broker 1 a piece came at 4 s
+        (
+            awaits_reset,
+            {6_999: [], 7_000: ["t-0 has been awaiting reset for 5 s (offset -1): LEADER_NOT_AVAILABLE (5): no leader [topic t]"]},
+        ),
+        (lambda s, a: (awaits_reset(s, a), s.pause(A)), {60_000: []}),
+        (lambda s, a: s.add([FAR]), {6_000: ["t-7 does not exist: topic t has 2 partitions"]}),
+        (
+            lambda s, a: s.add([FAR, TopicPartition("t", 8)]),
+            {6_000: ["t-7 and 1 partition more do not exist: topic t has 2 partitions"]},
+        ),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else "case",
+)
+def test_what_stands_still_is_named_after_its_time(happens, looks):
+    subscription = SubscriptionState(ResetStrategy("earliest"))
+    subscription.assign_manual([A, B])
+    for tp in (A, B):
+        subscription.seek(tp, 3)
+        subscription.partitions[tp].high_watermark = 10 if tp == A else 3
+    causes = [errors.NetworkError("older"), errors.LeaderNotAvailable("no leader", topic="t")]
+    watch = StallWatch(subscription, lambda tp: causes, read_committed=False, fetch_max_wait_ms=500)
+    topic = TopicInfo("t", b"t" * 16, [PartitionInfo(0, 1), PartitionInfo(1, 1)])
+    metadata: Any = SimpleNamespace(snapshot=ClusterSnapshot({1: Node(1, "h", 9)}, topics={"t": topic}))
+    client: Any = SimpleNamespace(connection_failed=lambda node: False)
+
+    def look(now_ms: int, refusals: Any = ()) -> tuple[list[str], list[TopicPartition]]:
+        return watch.look(metadata, client, dict(refusals), {1: 4_000}, now_ms)
+
+    assert look(1_000) == ([], [])
+    happens(subscription, subscription.partitions[A])
+    for now_ms, said in looks.items():
+        problems, stalled = look(now_ms)
+        assert problems == said and stalled == [A] * any(each.startswith("t-0") for each in said), now_ms
+    b = subscription.partitions[B]
+    about_b = lambda now_ms: [each for each in look(now_ms, {b: (now_ms - 5_000, 6)})[0] if each.startswith("t-1")]  # noqa: E731
+    refused = "t-1 has been refused by its broker for 5 s: NOT_LEADER_OR_FOLLOWER"
+    assert about_b(60_001) == [refused]
+    client.connection_failed = lambda node: node.id == 1
+    assert about_b(60_002) == [refused, "t-1: broker 1 (h:9) cannot be reached"]
+    metadata.snapshot = ClusterSnapshot({2: Node(2, "h", 9)}, topics={"t": topic})
+    assert about_b(60_003) == [refused, "t-1 has no leader"]
+    subscription.pause(B)
+    assert about_b(60_004) == ["t-1 has no leader"]
+
+
+def test_that_no_partition_is_known_is_said_after_five_seconds():
+    subscription = SubscriptionState(ResetStrategy("earliest"))
+    watch = StallWatch(subscription, lambda tp: [], read_committed=False, fetch_max_wait_ms=500)
+    assert watch.nothing_to_read(0) == watch.nothing_to_read(9_000) == []  # nothing is wanted
+    subscription.subscribe_topics(["b", "a"])
+    for began_ms in (10_000, 20_000):
+        assert watch.nothing_to_read(began_ms) == watch.nothing_to_read(began_ms + 4_999) == []
+        assert watch.nothing_to_read(began_ms + 5_000) == ["no partition of a, b is known after 5 s"]
+        subscription.set_assignment([A])
+        assert watch.nothing_to_read(began_ms + 5_001) == []
+        subscription.set_assignment([])
+
+
+def test_what_holds_readers_back_is_said_after_five_seconds():
+    held = [HeldBack(A, 3, 7, 4_999), HeldBack(B, 4, 1, 5_999)]
+    assert held_back_problems(held) == [
+        "t-1: an open transaction has held readers of committed data back at offset 4 for 5 s, 1 offset before the end;"
+        " `kafkacore transactions open t` says whose"
+    ]
 
 
 def test_every_state_says_what_it_waits_for():

@@ -16,7 +16,7 @@ from kafkacore.consumer.sessions import FetchLimits
 from kafkacore.consumer.subscription import FetchState, PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.net.leaders import OffsetQuery
-from kafkacore.protocol import FetchRequest, OffsetForLeaderEpochRequest
+from kafkacore.protocol import FetchRequest, FetchResponse, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
 from tests.kit.inside import queue_of
@@ -337,6 +337,31 @@ def test_refusals_are_retried_after_the_back_off_only():
     assert len(rig.fetches()) == 2
     rig.log(A).error = 0
     assert rig.poll() == {A: numbers(0, 10)}
+
+
+def test_fetches_and_what_becomes_of_them_are_counted():
+    rig = FetchRig({A: filled()})
+    counts = []
+
+    def count():
+        metrics = rig.fetcher.metrics
+        counts.append((metrics.fetches, metrics.full_fetches, metrics.answers, metrics.errors))
+
+    rig.round()
+    rig.values()
+    count()
+    rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
+    rig.round()
+    count()
+    rig.log(A).error = 0
+    rig.round()
+    rig.fetcher.send_fetches(rig.now_ms + 100)
+    rig.cluster.deliver(lost=True)
+    count()
+    rig.cluster.answer = lambda *_: FetchResponse(error_code=Code.INVALID_FETCH_SESSION_EPOCH, responses=[])
+    rig.round(200)
+    count()
+    assert counts == [(1, 1, 1, 0), (2, 1, 2, 1), (3, 1, 2, 2), (4, 2, 3, 3)]
 
 
 @each_row("columns", [False, True])

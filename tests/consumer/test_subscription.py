@@ -102,6 +102,11 @@ def test_lag_counts_to_the_end_that_the_reader_may_see():
 def test_partitions_not_assigned_are_refused_with_their_name():
     with pytest.raises(errors.IllegalStateError, match="topic t, partition 0"):
         make().seek(A, 0)
+    subscription, b = settled(B)
+    with pytest.raises(errors.UsageError, match="topic t, partition 1"):
+        subscription.seek(B, 1 << 63)
+    subscription.seek(B, (1 << 63) - 1)
+    assert b.offset == (1 << 63) - 1
 
 
 @each_row("text, ms", [("by_duration:P1D", 86_400_000), ("by_duration:PT1H30M", 5_400_000), ("by_duration:P1DT0.5S", 86_400_500)])
