@@ -346,6 +346,7 @@ def test_findings_say_which_transaction_and_group() -> None:
     new.initializing()
     new.initialized()
     old.send("out", "c", 0).acked(2)
+    old.send("out", "e", None)
     stale.commit()
     stale.committed()
     again = new.begin()
@@ -357,18 +358,19 @@ def test_findings_say_which_transaction_and_group() -> None:
     transactions.look("g").found({place: 2})
     transactions.look("other").found({place: None})
     transactions.look("g").found({place: 1})
-    for topic, rows in (("in", [(n, f"in-{n}") for n in range(4)]), ("out", [(0, "a"), (1, "b"), (3, "d")])):
+    for topic, rows in (("in", [(n, f"in-{n}") for n in range(4)]), ("out", [(0, "a"), (1, "b"), (3, "d"), (4, "e")])):
         reader.positioned(topic, 0, 0)
         reader.polled(topic, 0, rows)
-        reader.reached_end(topic, 0, 4)
+        reader.reached_end(topic, 0, 5)
     transactions.look("g").found({place: 3})
     assert [str(finding) for finding in history.check()] == [
         "LOST: 'c' at out-0, offset 2: acknowledged to old; r came past",
         "TORN: 'c' at out-0, offset 2: r was shown 1 of 2 records of transaction old/2",
         "FENCED: 'c' at out-0, offset 2: old sent it when another producer had its transactional id",
+        "FENCED: 'e' at out--1, offset -1: old sent it when another producer had its transactional id",
         "FENCED: 'b' at out-0, offset 1: transaction old/2 was committed when another producer had its transactional id",
         "TORN: 'c' at out-0, offset 2: transaction old/2 was committed, and readers of the whole log were not shown it",
-        "OFFSETS_LEAKED: None at in-0, offset 2: group g had it by event 31",
+        "OFFSETS_LEAKED: None at in-0, offset 2: group g had it by event 32",
         "OFFSETS_LOST: None at in-0, offset 3: group g had 1 when transaction new/1 was committed",
         "REPEATED: 'd' at out-0, offset 3: made of in-0, offset 0, as was 'a'",
         "UNWRITTEN: None at in-0, offset 1: group g is at 3",

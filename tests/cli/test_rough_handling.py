@@ -100,6 +100,7 @@ def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, cli: 
 def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
     """At once, with status 130 and without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(120)  # a command that ends before it comes would leave us here
         process = subprocess.Popen(
             [*COMMAND, *words.split(), "-b", f"127.0.0.1:{silent.getsockname()[1]}"],
             stdin=subprocess.PIPE,
