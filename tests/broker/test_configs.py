@@ -375,7 +375,7 @@ def test_settings_of_listeners_and_of_nobody():
     layers = BrokerLayers({"listener.name.a.max.connections": "3"}, {}, {"max.connections": "9"})
     names = ("listener.name.a.max.connections", "listener.name.b.max.connections", "max.connections", "num.io.threads", "some.plugin")
     assert [layers.value(name) for name in names] == ["3", "9", "9", "8", None]
-    tls = {each: {"ssl_keystore_location": each.lower()} for each in "AB"}
+    tls = {each: {"ssl_keystore_location": each.lower(), "ssl_keystore_type": "PEM"} for each in "AB"}
     config = BrokerConfig(
         listeners=("A://127.0.0.1:0", "B://127.0.0.1:0"),
         listener_security_protocol_map=("A:SSL", "B:SSL"),
@@ -384,6 +384,7 @@ def test_settings_of_listeners_and_of_nobody():
         listener_name_max_connections={"A": 5, "B": 6},
     )
     started = {f"listener.name.{each}.ssl.keystore.location": each for each in "ab"}
+    started |= {f"listener.name.{each}.ssl.keystore.type": "PEM" for each in "ab"}
     started |= {"listener.name.a.max.connections": "5", "listener.name.b.max.connections": "6"}
     found = configs.static_settings(config, {})
     assert {name: found[name] for name in found if name.startswith("listener.name")} == started
@@ -392,15 +393,13 @@ def test_settings_of_listeners_and_of_nobody():
         {"listener.name.a.ssl.keystore.location": "c", "listener.name.a.max.connections": "7"},
         {"listener.name.b.max.connections": "8"},
     )
-    assert changed.listener_name_settings == {"A": {"ssl_keystore_location": "c"}, "B": {"ssl_keystore_location": "b"}}
+    assert changed.listener_name_settings == tls | {"A": tls["A"] | {"ssl_keystore_location": "c"}}
     assert changed.listener_name_max_connections == {"A": 7, "B": 8}
     assert config.listener_name_settings == tls
     obeyed = [name for name in started if configs.is_obeyed(name, ())] + [name for name in rows if configs.is_obeyed(name, ["some.plugin"])]
     assert obeyed == [*started, *list(rows)[1:3], "some.plugin"]
-    assert [each.value for each in BrokerLayers({}, {"ssl.key.password": "x", "num.io.threads": "9"}, {}).describe_defaults()] == [
-        None,
-        "9",
-    ]
+    shown = BrokerLayers({}, {"ssl.key.password": "x", "num.io.threads": "9", "node.id": "1"}, {}).describe_defaults()
+    assert [(each.value, each.read_only) for each in shown] == [(None, False), ("9", False), ("1", True)]
 
 
 def test_settings_in_several_units():
@@ -414,6 +413,8 @@ def test_settings_in_several_units():
     assert shown["share.auto.offset.reset"] == ("latest", Source.DEFAULT, [("share.auto.offset.reset", "latest", Source.DEFAULT)])
     default = ("group.share.delivery.count.limit", "5", Source.DEFAULT)
     assert shown["share.delivery.count.limit"] == ("7", Source.GROUP, [("share.delivery.count.limit", "7", Source.GROUP), default])
+    own = settings_by_name(layers.describe_group({"share.auto.offset.reset": "earliest"}))["share.auto.offset.reset"]
+    assert own.synonyms == [("share.auto.offset.reset", "earliest", Source.GROUP)]
     metrics = settings_by_name(layers.describe_client_metrics({"interval.ms": "100"}))
     assert {name: (each.value, each.source) for name, each in metrics.items()} == {
         "interval.ms": ("100", Source.CLIENT_METRICS),
