@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +24,103 @@ OAUTH = {**READ, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": 
 SCRAM = "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required "
 
 
-def test_defaults_are_the_connectors() -> None:
-    batch, stream = source_options(READ, streaming=False), source_options(READ, streaming=True)
-    assert (batch.starting, batch.ending, stream.starting) == ("earliest", "latest", "latest")
-    assert (batch.on_data_loss, batch.max_delay_ms, batch.poll_timeout_ms, batch.retries) == ("fail", 900_000, 120_000, None)
-    assert batch.client["isolation.level" if "isolation.level" in batch.client else "client.id"] == "spark-kafkacore"
-    assert pickle.loads(pickle.dumps(batch)) == batch
+NOTHING = (
+    "pattern starting_timestamps_ms ending_timestamps_ms max_offsets min_offsets min_partitions max_partitions max_records join_down_to"
+    " retries commit_group value_schema value_message registry_url registry_subject dead_letter_topic"
+)
+DEFAULTS: dict[str, Any] = {
+    "client": {"bootstrap.servers": "broker:9092", "client.id": "spark-kafkacore", "max.partition.fetch.bytes": str(8 << 20)},
+    "subscribe": ("t",), "assign": (), "starting": "earliest", "ending": "latest", "timestamp_strategy": "error", "on_data_loss": "fail",
+    "check_topic_ids": True, "max_delay_ms": 900_000, "include_headers": False, "poll_timeout_ms": 120_000, "retry_interval_ms": 10,
+    "outage_timeout_ms": 0, "metadata_ttl_ms": 0, "value_format": "binary", "delimiter": ",", "framed": False, "registry_settings": {},
+    "mode": "permissive", "dead_letter_client": {}, "on_unusable_schema": "fail", "emit": "rows", **dict.fromkeys(NOTHING.split()),
+}  # fmt: skip
+TIMES, AT = '{"t":{"0":7,"1":8}}', {("t", 0): 7, ("t", 1): 8}
+OPTIONS = {
+    # what it makes of the defaults, by option; those of a stream alone are above those of both, and of a batch
+    "checkTopicIds": ("false", {"check_topic_ids": False}),
+    "maxOffsetsPerTrigger": ("9", {"max_offsets": 9}),
+    "minOffsetsPerTrigger": ("9", {"min_offsets": 9}),
+    "fetchOffset.outageTimeoutMs": ("9", {"outage_timeout_ms": 9}),
+    "commitOffsetsToGroup": ("g", {"commit_group": "g"}),
+    "startingOffsets": (TIMES, {"starting": AT}),
+    "startingTimestamp": ("9", {"starting_timestamps_ms": 9}),
+    "startingOffsetsByTimestamp": (TIMES, {"starting_timestamps_ms": AT}),
+    "startingOffsetsByTimestampStrategy": ("latest", {"timestamp_strategy": "latest"}),
+    "failOnDataLoss": ("false", {"on_data_loss": "earliest"}),
+    "onDataLoss": ("skip", {"on_data_loss": "skip"}),
+    "minPartitions": ("9", {"min_partitions": 9}),
+    "maxPartitions": ("9", {"max_partitions": 9}),
+    "maxRecordsPerPartition": ("9", {"max_records": 9}),
+    "joinSmallPartitions": ("false", {"join_down_to": 0}),
+    "includeHeaders": ("true", {"include_headers": True}),
+    "kafkaConsumer.pollTimeoutMs": ("9", {"poll_timeout_ms": 9}),
+    "fetchOffset.numRetries": ("9", {"retries": 9, "outage_timeout_ms": 0}),
+    "fetchOffset.retryIntervalMs": ("9", {"retry_interval_ms": 9}),
+    "partition.metadata.cache.ttl.ms": ("9", {"metadata_ttl_ms": 9}),
+    "emit": ("ranges", {"emit": "ranges"}),
+    "groupIdPrefix": ("p", {"client": {**DEFAULTS["client"], "client.id": "p"}}),
+    "kafka.group.id": ("g", {"client": {**DEFAULTS["client"], "client.id": "g"}}),
+    "kafka.max.partition.fetch.bytes": ("9", {"client": {**DEFAULTS["client"], "max.partition.fetch.bytes": "9"}}),
+    "endingOffsets": (TIMES, {"ending": AT}),
+    "endingTimestamp": ("9", {"ending_timestamps_ms": 9}),
+    "endingOffsetsByTimestamp": (TIMES, {"ending_timestamps_ms": AT}),
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_each_option_changes_its_own_from_the_connectors_defaults(streaming: bool) -> None:
+    defaults = {**DEFAULTS, "starting": "latest", "outage_timeout_ms": 600_000} if streaming else DEFAULTS
+    plain = source_options(READ, streaming=streaming)
+    assert asdict(plain) == defaults
+    assert pickle.loads(pickle.dumps(plain)) == plain
+    assert asdict(options.SourceOptions({})) == {**DEFAULTS, "client": {}, "subscribe": ()}
+    names = list(OPTIONS)
+    for name in names[: names.index("endingOffsets")] if streaming else names[names.index("startingOffsets") :]:
+        value, changes = OPTIONS[name]
+        assert asdict(source_options({**READ, name: value}, streaming=streaming)) == {**defaults, **changes}, name
+
+
+def test_options_of_decoding_and_of_topics_stay_what_they_are() -> None:
+    csv = {**READ, "value.format": "csv", "value.schema": "a INT", "value.delimiter": "tab", "mode": "rowwise", "deadLetterTopic": "d"}
+    found = source_options(csv, streaming=False)
+    assert (found.value_format, found.value_schema, found.delimiter, found.mode) == ("csv", "a INT", "\t", "rowwise")
+    message = {**READ, "value.format": "protobuf", "value.schema": "f", "value.message": "M", "value.framing": "confluent"}
+    found = source_options(message, streaming=True)
+    assert (found.value_schema, found.value_message, found.framed) == ("f", "M", True)
+    registry = {"schema.registry.url": "http://r", "schema.registry.subject": "s", "schema.registry.proxy": "http://p"}
+    found = source_options({**READ, "value.format": "avro", **registry, "onUnusableSchema": "corrupt"}, streaming=True)
+    assert (found.registry_url, found.registry_subject, found.registry_settings) == ("http://r", "s", {"proxy": "http://p"})
+    assert (found.on_unusable_schema, found.framed, found.dead_letter_client) == ("corrupt", True, {})
+    assigned = source_options({**SERVERS, "assign": '{"u":[1],"t":[1,0]}'}, streaming=False)
+    pattern = source_options({**SERVERS, "subscribePattern": "t.*"}, streaming=False)
+    both = source_options({**SERVERS, "subscribe": "t, u,"}, streaming=False)
+    names = [(topic, partition) for topic in ("t", "ta", "u") for partition in (0, 1)]
+    assert [[at for at in names if each.names(*at)] for each in (assigned, pattern, both)] == [
+        [("t", 0), ("t", 1), ("u", 1)],
+        names[:4],
+        [*names[:2], *names[4:]],
+    ]
+    said = [each.description for each in (assigned, pattern, both)]
+    assert said == ["Assign[t-0, t-1, u-1]", "SubscribePattern[t.*]", "Subscribe[t, u]"]
+
+
+@each_row(
+    ("given", "limits"),
+    [
+        ({}, {"max.request.size": 32 << 20, "buffer.memory": 64 << 20}),
+        ({"kafka.max.partition.fetch.bytes": str(40 << 20)}, {"max.request.size": 41 << 20, "buffer.memory": 82 << 20}),
+        ({"deadLetter.kafka.max.request.size": str(20 << 20)}, {"max.request.size": 20 << 20, "buffer.memory": 40 << 20}),
+        ({"deadLetter.kafka.max.request.size": "5"}, {"max.request.size": 5, "buffer.memory": 32 << 20}),
+    ],
+)
+def test_the_producer_of_dead_letters_has_the_clients_settings_of_the_read(given: dict[str, str], limits: dict[str, int]) -> None:
+    letters = {**READ, "value.format": "json", "deadLetterTopic": "d", "kafka.request.timeout.ms": "5000", **given}
+    shared = {"bootstrap.servers": "broker:9092", "client.id": "spark-kafkacore", "request.timeout.ms": "5000"}
+    sizes = {name: str(size) for name, size in limits.items()}
+    assert source_options(letters, streaming=False).dead_letter_client == shared | sizes
+    elsewhere = source_options({**letters, "deadLetter.kafka.bootstrap.servers": "b:1"}, streaming=True)
+    assert elsewhere.dead_letter_client == {"bootstrap.servers": "b:1", **sizes}
 
 
 def test_names_may_be_written_in_any_case() -> None:
@@ -251,9 +344,13 @@ def test_settings_of_kinit_are_refused_with_what_renews_tickets(name: str) -> No
 
 
 def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:
-    assert sink_options(SERVERS).client["batch.size"] == "131072"
+    defaults = {"client.id": "spark-kafkacore", "batch.size": "131072", "send.many.batch.size": "0"}
+    assert asdict(sink_options(SERVERS)) == {
+        "client": {"bootstrap.servers": "broker:9092", **defaults},
+        "topic": None,
+        "guarantee": "at_least_once",
+    }
     assert sink_options({**SERVERS, "kafka.batch.size": "16384"}).client["batch.size"] == "16384"
-    assert sink_options(SERVERS).client["send.many.batch.size"] == "0"  # kafka.batch.size is for all
 
 
 def test_options_from_python() -> None:
