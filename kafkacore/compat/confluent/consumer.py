@@ -367,9 +367,7 @@ class Consumer:
                 if found is None:
                     try:
                         polled = loop.wait(self._collect, {}, timeout)
-                        if polled is True:
-                            loop.in_hand = None
-                        else:
+                        if polled is not True:
                             engine._out._begin_chunks(polled)
                             self._take(polled)
                     except BaseException:
