@@ -1,21 +1,24 @@
-"""What the admin clients with aiokafka's and kafka-python's names ask: the requests of a call in their versions, whom, and for how long."""
+"""What the admin clients with other clients' names ask: the requests of a call in their versions, whom, and for how long."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, ValuesView
+from concurrent.futures import wait
 from types import SimpleNamespace
 from typing import Any
 
 from kafkacore import errors
+from kafkacore.compat import confluent as c
 from kafkacore.compat.aiokafka import admin as a
 from kafkacore.compat.aiokafka.admin.config_resource import ConfigResource as CONFIG
+from kafkacore.compat.confluent import admin as d
 from kafkacore.compat.kafka import KafkaAdminClient, OffsetAndMetadata, OffsetSpec
 from kafkacore.compat.kafka import admin as k
 from kafkacore.compat.kafka.admin import ConfigResource as NAMED
 from kafkacore.types import TopicPartition
-from tests.kit.loops import run
+from tests.kit.loops import GUARD_S, run
 from tests.kit.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 1)
@@ -37,6 +40,8 @@ class Engine:
     """Notes what it is asked: whom, for how long, and a request's name and values, by the first version that has them; or a call's name and
     arguments. All answers are empty.
     """
+
+    _drivers = SimpleNamespace(lent=contextlib.nullcontext)
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -249,6 +254,78 @@ OF_KAFKA: dict[Callable[[Any], Any], list[Any]] = {
     lambda it: it.describe_producers([A]): [("describe_producers", ([A],), {"timeout": 7.0})],
     lambda it: it.abort_transaction(k.AbortTransactionSpec(A, 1, 2, 3)): [("abort_transaction", (A, 1, 2, 3), {"timeout": 7.0})],
 }  # fmt: skip
+
+BINDING = d.AclBinding(
+    d.ResourceType.TOPIC, "t", d.ResourcePatternType.PREFIXED, "User:a", "h", d.AclOperation.READ, d.AclPermissionType.ALLOW
+)
+BINDINGS = d.AclBindingFilter(
+    d.ResourceType.ANY, None, d.ResourcePatternType.MATCH, None, "i", d.AclOperation.ANY, d.AclPermissionType.DENY
+)
+SET = d.ConfigResource("topic", "a", set_config=XY)
+COMMITS = c.ConsumerGroupTopicPartitions("g", [c.TopicPartition("t", 0, 2, "n"), c.TopicPartition("u", 1, 3, leader_epoch=4)])
+STATES = c.ConsumerGroupState
+FIRST, SECOND = c.TopicPartition("t", 0, 2), c.TopicPartition("u", 1, 3)
+OF_CONFLUENT: dict[Callable[[Any], Any], tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    lambda it: it.create_topics([d.NewTopic("a", 2, 1, config={"x": 1}), d.NewTopic("b", 2, replica_assignment=[[1, 2], [2]])]): (
+        "create_topics",
+        ([("a", 2, 1, None, {"x": "1"}), ("b", 2, -1, {0: [1, 2], 1: [2]}, {})],),
+        {"validate_only": False, "operation_timeout": None},
+    ),
+    lambda it: it.create_topics([d.NewTopic("a", 1, 1)], validate_only=True, operation_timeout=5): (
+        "create_topics", ([("a", 1, 1, None, {})],), {"validate_only": True, "operation_timeout": 5}
+    ),
+    lambda it: it.delete_topics(["a", "b", "a"], operation_timeout=5): ("delete_topics", (["a", "b"],), {"operation_timeout": 5}),
+    lambda it: it.create_partitions([d.NewPartitions("a", 3), d.NewPartitions("b", 4, [[1], [2]])], validate_only=True): (
+        "create_partitions", ({"a": (3, None), "b": (4, [[1], [2]])},), {"validate_only": True, "operation_timeout": None}
+    ),
+    lambda it: it.describe_cluster(include_authorized_operations=True): ("describe_cluster", (), {"include_authorized_operations": True}),
+    lambda it: it.list_offsets({FIRST: d.OffsetSpec.latest(), SECOND: d.OffsetSpec.for_timestamp(5)}): (
+        "list_offsets", ({A: "latest", B: 5},), {"read_committed": False}
+    ),
+    lambda it: it.list_offsets({FIRST: d.OffsetSpec.earliest()}, isolation_level=c.IsolationLevel.READ_COMMITTED): (
+        "list_offsets", ({A: "earliest"},), {"read_committed": True}
+    ),
+    lambda it: it.delete_records([FIRST, SECOND], operation_timeout=5): ("delete_records", (TWO,), {"operation_timeout": 5}),
+    lambda it: it.elect_leaders(c.ElectionType.UNCLEAN, [FIRST, SECOND], operation_timeout=5): (
+        "elect_leaders", ([A, B],), {"election": "unclean", "operation_timeout": 5}
+    ),
+    lambda it: it.list_consumer_groups(states={STATES.STABLE, STATES.EMPTY}, types={c.ConsumerGroupType.CONSUMER}): (
+        "list_groups", (), {"states": ["Stable", "Empty"], "types": ["consumer"], "partial": True}
+    ),
+    lambda it: it.describe_consumer_groups(["g", "h"], include_authorized_operations=True): (
+        "describe_groups", (["g", "h"],), {"include_authorized_operations": True}
+    ),
+    lambda it: it.delete_consumer_groups(["g", "h"]): ("delete_groups", (["g", "h"],), {}),
+    lambda it: it.list_consumer_group_offsets([c.ConsumerGroupTopicPartitions("g", [c.TopicPartition("t", 0)])], require_stable=True): (
+        "list_group_offsets", ("g", [A]), {"require_stable": True}
+    ),
+    lambda it: it.list_consumer_group_offsets([c.ConsumerGroupTopicPartitions("g")]): (
+        "list_group_offsets", ("g", None), {"require_stable": False}
+    ),
+    lambda it: it.alter_consumer_group_offsets([COMMITS]): ("alter_group_offsets", ("g", {A: (2, None, "n"), B: (3, 4, None)}), {}),
+    lambda it: it.describe_configs([SET, d.ConfigResource("broker", "1")], broker=3): (
+        "describe_configs", ([("topic", "a"), ("broker", "1")],), {"include_synonyms": True, "broker": 3}
+    ),
+    lambda it: it.create_acls([BINDING]): ("create_acls", ([("topic", "t", "User:a", "read", "h", "allow", "prefixed")],), {}),
+    lambda it: it.describe_acls(BINDINGS): ("describe_acls", (("any", None, None, "any", "i", "deny", "match"),), {}),
+    lambda it: it.delete_acls([BINDINGS]): ("delete_acls", ([("any", None, None, "any", "i", "deny", "match")],), {}),
+    lambda it: it.describe_user_scram_credentials(["a", "b"]): ("describe_user_scram_credentials", (["a", "b"],), {}),
+}  # fmt: skip
+
+
+@each_row(("call", "expected"), OF_CONFLUENT.items())
+def test_what_confluents_names_ask(call: Any, expected: Any) -> None:
+    engine: Any = Engine()
+    with d.AdminClient({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 7_000}) as admin:
+        engines = vars(admin)["_engines"]
+        engines.now.close()
+        engines.now = engine
+        futures = call(admin)
+        wait(futures.values() if isinstance(futures, dict) else [futures], GUARD_S)
+        ((name, args, kwargs),) = engine.asked
+    assert 0 < kwargs.pop("timeout") <= 7
+    given = tuple(list(each) if isinstance(each, ValuesView) else each for each in args)
+    assert (name, given, kwargs) == expected
 
 
 @each_row(("call", "expected"), OF_AIOKAFKA.items())
