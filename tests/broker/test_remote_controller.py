@@ -501,7 +501,7 @@ FULL = {"error_code": Code.KAFKA_STORAGE_ERROR, "error_message": "full"}
 CODE = {"error_code": Code.KAFKA_STORAGE_ERROR}
 
 
-def two(kind, **fields):
+def items_of(kind, **fields):
     """Two items that differ in each of these fields."""
     return [kind(**{name: values[at] for name, values in fields.items()}) for at in (0, 1)]
 
@@ -524,9 +524,9 @@ LISTS = [
 
 @each_row("version, kind, asked, item, answers, result, names", LISTS)
 def test_a_refusal_is_of_each_item(version, kind, asked, item, answers, result, names):
-    found = REFUSALS[kind.API_KEY](kind(**{asked: two(item, **names)}), *FULL.values(), version)
+    found = REFUSALS[kind.API_KEY](kind(**{asked: items_of(item, **names)}), *FULL.values(), version)
     refused = {name: [value] * 2 for name, value in FULL.items()}
-    assert found == p.APIS[kind.API_KEY].response(**{answers: two(result, **names, **refused)})
+    assert found == p.APIS[kind.API_KEY].response(**{answers: items_of(result, **names, **refused)})
 
 
 @each_row(
@@ -546,7 +546,7 @@ def test_a_refusal_is_of_each_item(version, kind, asked, item, answers, result, 
         (
             0,
             p.AlterUserScramCredentialsRequest(
-                deletions=two(p.ScramCredentialDeletion, **NAMES), upsertions=two(p.ScramCredentialUpsertion, name="cb")
+                deletions=items_of(p.ScramCredentialDeletion, **NAMES), upsertions=items_of(p.ScramCredentialUpsertion, name="cb")
             ),
             {"results": [p.AlterUserScramCredentialsResult(user=each, **FULL) for each in "abc"]},
         ),
@@ -558,12 +558,12 @@ def test_a_refusal_is_of_the_whole(version, asked, answer):
 
 @each_row("version, code", [(0, 0), (1, Code.KAFKA_STORAGE_ERROR)])
 def test_a_refusal_is_of_each_partition(version, code):
-    asked = p.ElectLeadersRequest(topic_partitions=two(p.TopicPartitions, topic="ab", partitions=([3, 5], [7])))
+    asked = p.ElectLeadersRequest(topic_partitions=items_of(p.TopicPartitions, topic="ab", partitions=([3, 5], [7])))
     partitions = [[p.PartitionResult(partition_id=each, **FULL) for each in found] for found in ((3, 5), (7,))]
-    results = two(p.ReplicaElectionResult, topic="ab", partition_result=partitions)
+    results = items_of(p.ReplicaElectionResult, topic="ab", partition_result=partitions)
     assert REFUSALS[43](asked, *FULL.values(), version) == p.ElectLeadersResponse(error_code=code, replica_election_results=results)
-    moved = [two(p.ReassignablePartition, partition_index=each) for each in ((3, 5), (7, 9))]
+    moved = [items_of(p.ReassignablePartition, partition_index=each) for each in ((3, 5), (7, 9))]
     refused = [[p.ReassignablePartitionResponse(partition_index=each, **FULL) for each in found] for found in ((3, 5), (7, 9))]
-    asked = p.AlterPartitionReassignmentsRequest(topics=two(p.ReassignableTopic, **NAMES, partitions=moved))
-    responses = two(p.ReassignableTopicResponse, **NAMES, partitions=refused)
+    asked = p.AlterPartitionReassignmentsRequest(topics=items_of(p.ReassignableTopic, **NAMES, partitions=moved))
+    responses = items_of(p.ReassignableTopicResponse, **NAMES, partitions=refused)
     assert REFUSALS[45](asked, *FULL.values(), version) == p.AlterPartitionReassignmentsResponse(**FULL, responses=responses)

@@ -91,7 +91,7 @@ def test_users_of_scram(named: list[str] | None) -> None:
         assert all(each.user in each.error_message for each in results if each.error_code) and len(results) == 3
 
 
-def altered(*wanted: tuple[str, int, int | None]) -> Any:
+def scram_alteration(*wanted: tuple[str, int, int | None]) -> Any:
     """What the controller makes of users, mechanisms and iterations; None deletes."""
     deletions = [p.ScramCredentialDeletion(name=name, mechanism=kind) for name, kind, count in wanted if count is None]
     upsertions = [
@@ -105,7 +105,7 @@ def altered(*wanted: tuple[str, int, int | None]) -> Any:
 
 
 def test_credentials_that_are_written() -> None:
-    written = altered(("a", 1, None), ("b", 1, 4_096), ("c", 2, 16_384), ("d", 2, 4_095))
+    written = scram_alteration(("a", 1, None), ("b", 1, 4_096), ("c", 2, 16_384), ("d", 2, 4_095))
     deletion = m.RemoveUserScramCredentialRecord(name="a", mechanism=1)
     kept = [
         m.UserScramCredentialRecord(name=name, mechanism=kind, **scram_credential(called, b"salted", b"salt", count)._asdict())
@@ -138,7 +138,7 @@ def test_credentials_that_are_written() -> None:
     ],
 )
 def test_credentials_that_are_refused(wanted: list[Any], error: type[errors.KafkaError], why: str) -> None:
-    written = altered(*wanted)
+    written = scram_alteration(*wanted)
     (result,) = written.response.results
     assert (written.records, result.error_code, result.error_message) == ([], error.code, why)
 
