@@ -83,7 +83,7 @@ class TokenLogin:
         self._rng = rng or random.Random()
         self._backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, rng=self._rng)
         self._token = ""
-        self._expiry_wall_ms = -1
+        self._expiry_wall_ms = 0
         self._refresh_ms = NEVER_MS  # when to ask though the token is still valid
         self._ask: _Ask | None = None
         self._unanswered: set[_Ask] = set()

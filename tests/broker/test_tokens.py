@@ -19,6 +19,7 @@ from kafkacore.broker.server import Broker
 from kafkacore.broker.token_keys import TokenKeys
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.sasl import PlainClient, ScramClient
@@ -112,6 +113,34 @@ def test_who_may_renew_and_end_a_token(bench):
     assert bench.create(renewers=[*principals("bob"), *principals("g", kind="Group")]).error_code == Code.INVALID_PRINCIPAL_TYPE
     older = bench.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1))
     assert (older.principal_name, older.token_requester_principal_name) == ("alice", "")
+
+
+def test_what_a_broker_refuses_itself():
+    bench, bob = Secured(delegation_token_secret_key="k"), {"owner_principal_type": "User", "owner_principal_name": "bob"}
+
+    def create(**fields):
+        return bench.ask(p.CreateDelegationTokenRequest(**{"renewers": [], "max_lifetime_ms": -1, **fields}), 3)
+
+    names = {"token_requester_principal_type": "User", "token_requester_principal_name": "alice"}
+    nothing = {"issue_timestamp_ms": -1, "expiry_timestamp_ms": -1, "max_timestamp_ms": -1, "token_id": "", "hmac": b""}
+    refused = p.CreateDelegationTokenResponse(
+        error_code=Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED, principal_type="User", principal_name="bob", **names, **nothing
+    )
+    assert create(**bob) == refused
+    assert create(renewers=[*principals("bob"), *principals("g", kind="Group")]).error_code == Code.INVALID_PRINCIPAL_TYPE
+    assert (create().error_code, create().principal_name) == (0, "alice")
+    bench.allow(bench.entry(a.CREATE_TOKENS, "User:bob", resource_type=a.USER))
+    assert (create(**bob).error_code, create(**bob).principal_name) == (0, "bob")
+    others = p.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), p.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1)
+    listed = p.DescribeDelegationTokenRequest(owners=None)
+    for principal, key, code in (
+        (PRINCIPAL, None, Code.DELEGATION_TOKEN_AUTH_DISABLED),
+        (ANONYMOUS, "k", Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    ):
+        bench = Secured(delegation_token_secret_key=key)
+        bench.principal = principal
+        assert [(each.error_code, each.expiry_timestamp_ms) for each in (bench.ask(each, 2) for each in others)] == [(code, -1)] * 2
+        assert (create().error_code, bench.ask(listed, 3)) == (code, p.DescribeDelegationTokenResponse(error_code=code, tokens=[]))
 
 
 def test_who_sees_which_tokens():

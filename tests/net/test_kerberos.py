@@ -418,6 +418,16 @@ def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
     assert sorted(waiting.tickets.calls) == ["localhost"] * (len(ids) - 1) + ["other"]
 
 
+def test_who_waits_for_a_thread_is_asked_for_when_one_is_free(waiting):
+    waiting.tickets.hanging = threading.Event()
+    assert not any(waiting.ready(id) for id in range(TICKETS_ASKED + 1))
+    waiting.tickets.hanging.set()
+    for _ in range(TICKETS_ASKED):
+        assert waiting.tickets.asked.acquire(timeout=GUARD_S) and waiting.answered.acquire(timeout=GUARD_S)
+    waiting.login.advance(waiting.now_ms)  # the owner comes back, though no connection asks again
+    assert waiting.tickets.asked.acquire(timeout=GUARD_S)
+
+
 def test_of_two_tickets_one_fails(waiting):
     waiting.tickets.hanging = threading.Event()
     assert not waiting.ready(1) and not waiting.ready(2, "nowhere")
