@@ -7,6 +7,7 @@ import re
 import struct
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from controlling import broker_state, create_topic, delete_topic
@@ -442,6 +443,33 @@ def test_fetch_errors(bench):
     assert only(bench.fetch(epoch=4)).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert only(bench.fetch(epoch=3)).error_code == 0
     assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+@each_row(
+    "offset, replica, changes",
+    [
+        (5, 3, {}),  # of two that are as far it was asked later
+        (1, 2, {}),
+        (2, 3, {}),
+        (10, 3, {}),
+        (11, -1, {}),
+        (-1, -1, {}),
+        (5, -1, {"rack": ""}),
+        (5, 6, {"rack": "other"}),
+        (5, -1, {"broker_rack": "near"}),
+        (5, -1, {"replica_selector_class": None}),
+        (5, -1, {"is_leader": False}),
+    ],
+)
+def test_which_replica_a_consumer_is_sent_to(offset, replica, changes):
+    told = {"rack": "near", "broker_rack": "own", "replica_selector_class": "x", "is_leader": True, **changes}
+    found = {2: (0, 10, 5), 3: (2, 10, 7), 4: (0, 12, 9), 5: (0, 20, 9), 6: (0, 30, 9)}  # 4 is not in sync, 5 not alive
+    names = ("log_start_offset", "log_end_offset", "last_caught_up_ms")
+    remotes = {node: SimpleNamespace(**dict(zip(names, values, strict=True))) for node, values in found.items()}
+    partition = SimpleNamespace(is_leader=told["is_leader"], remotes=remotes, isr=[1, 2, 3, 5, 6])
+    nodes = {node: SimpleNamespace(rack="other" if node == 6 else "near") for node in (1, 2, 3, 4, 6)}
+    state = SimpleNamespace(config=SimpleNamespace(**told), cluster=SimpleNamespace(nodes=nodes))
+    assert fetch_handlers.preferred_read_replica(state, partition, told["rack"], offset) == replica
 
 
 def test_fetch_limits(bench):

@@ -311,6 +311,28 @@ def test_a_taken_port_is_an_error_and_nothing_is_left_behind(broker):
     assert not other.running
 
 
+def test_statistics_count_all_there_is(broker, wire):
+    with Wire(broker.address) as waiting:
+        waiting_fetch(broker, waiting)
+        create_t(broker, "u")
+        for topic in "uu":
+            produced(wire, topic=topic)
+        wire.ask(fetch_of_t(topic="u")._replace(session_epoch=0), 12)
+        broker.call(lambda: broker.state.quotas.throttled.update(produce=(1, 30), fetch=(2, 400)))
+        size = broker.call(lambda: broker.state.replicas.partition("u", 0).log.size_bytes)
+        assert broker.statistics() == {
+            "connections": 2,
+            "waiting_fetches": 1,
+            "waiting_produces": 0,
+            "fetch_sessions": 1,
+            "partitions": 2,
+            "throttled_connections": 0,
+            "throttled_requests": 3,
+            "throttled_ms": 430,
+            "log_bytes": size,
+        }
+
+
 def test_buffers_of_sockets_are_those_of_the_settings():
     broker, made = Broker(BrokerConfig(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)), []
     broker.wrap_transports = lambda each: made.append(each) or each
