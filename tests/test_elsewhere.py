@@ -3,8 +3,10 @@
 import asyncio
 import datetime
 import functools
+import inspect
 import pkgutil
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -221,6 +223,65 @@ def test_the_asyncio_producer_refuses_the_order_for_new_and_known_topics(cluster
                 await (await producer.send("t", b"x", on_delivery=Reports().metadata_first))
 
     asyncio.run(main())
+
+
+def test_a_callback_is_a_plain_function() -> None:
+    async def late(metadata: Any, error: Any) -> None: ...
+
+    class Late:
+        async def __call__(self, metadata: Any, error: Any) -> None: ...
+
+    for fn, what in ((late, r".*\.late"), (Late(), "Late"), (functools.partial(late, 1), "partial")):
+        with pytest.raises(UsageError, match=f"^cb is a plain function, and {what} is a coroutine function, .* would await: do so$"):
+            elsewhere.check_plain_function(fn, "cb", "do so")
+        with pytest.raises(UsageError, match="await the future that send"):
+            check_callback_order(fn, "cb", "metadata, error")
+    for plain in (*REVERSED, *RIGHT, max):
+        elsewhere.check_plain_function(plain, "cb", "do so")
+    check_callback_order(max, "cb", "metadata, error")  # it has no signature
+    with pytest.raises(UsageError, match=r"^cb is called as cb\(a, b\), and error_first\(err, msg\) has them the other way round"):
+        check_callback_order(error_first, "cb", "a, b")
+
+
+def test_a_function_answers_arguments_that_it_does_not_have() -> None:
+    def call(first: int, *, timeout: int = 5) -> tuple[int, int]:
+        """Ours."""
+        return first, timeout
+
+    answering = elsewhere.Answering(call, "call()")
+    assert (answering(1), answering(1, timeout=2), answering(first=3)) == ((1, 5), (1, 2), (3, 5))
+    with pytest.raises(TypeError, match=r"^call\(\) got an unexpected keyword argument 'timeout_ms'; here it is timeout, in seconds$"):
+        answering(1, timeout=2, timeout_ms=3, callback=4)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        answering()
+    assert inspect.signature(answering) == inspect.signature(call) and repr(answering) == repr(call)
+    assert (answering.__doc__, answering.__module__, answering.__name__) == ("Ours.", __name__, "call")
+    elsewhere.refuse_arguments("call()", {})
+    with pytest.raises(TypeError, match=r"^call\(\) got an unexpected keyword argument 'odd'$"):
+        elsewhere.refuse_arguments("call()", {"odd": 1, "callback": 2})
+
+
+def test_names_are_answered_unless_the_class_has_them() -> None:
+    class Face:
+        def poll(self) -> int:
+            return 5
+
+    elsewhere.answer_names(Face, {"poll": "no", "start": "it starts"}, {"poll": "no", "stop": "close()"})
+    face: Any = Face()
+    assert face.poll() == 5 and {"poll", "start", "stop"} & set(dir(face)) == {"poll"}
+    for name, answer in (("start", "it starts"), ("stop", "close()")):
+        with pytest.raises(AttributeError, match=rf"^Face has no {name}: {re.escape(answer)}$") as refused:
+            getattr(face, name)
+        assert refused.value.name == name
+
+
+def test_whole_seconds_from_a_thousand_on_are_warned_of() -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for timeout in (999, 1000.0, None, True, 1000, 2500):
+            elsewhere.check_seconds("poll", timeout)
+    assert [str(each.message).split(" seconds:")[0] for each in said] == ["poll(1000) waits up to 1000", "poll(2500) waits up to 2500"]
+    assert str(said[1].message).endswith("For milliseconds write 2.5, and 2500.0 if you mean it")
 
 
 # ---- attributes of records and futures --------------------------------------------------------------------------------------------------

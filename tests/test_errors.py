@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
+from tests.kit.inside import classes_by_code
 from tests.kit.rows import each_row
 
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, KafkaError)]
@@ -65,6 +66,29 @@ def test_a_class_of_a_user_may_have_another_base():
         """Theirs."""
 
     assert (Own.label, Own.fatal, Own.retriable) == ("x", True, True)
+
+
+def test_flags_of_a_class_are_its_own_or_those_it_derives_from():
+    class Own(errors.UsageError, retriable=True, fatal=True, invalid_metadata=True, txn_requires_abort=True):
+        """Ours."""
+
+    class Derived(Own):
+        """Of ours."""
+
+    class Other(Derived, retriable=False, fatal=False, invalid_metadata=False, txn_requires_abort=False):
+        """Not of ours."""
+
+    for cls, flag in ((Own, True), (Derived, True), (Other, False), (errors.UsageError, False)):
+        flags = [cls.retriable, cls.fatal, cls.invalid_metadata, cls.txn_requires_abort, cls.code]
+        assert flags == [flag] * 4 + [None]
+    try:
+
+        class Coded(errors.UsageError, code=Code.NONE):
+            """With a code that has no class."""
+
+        assert classes_by_code(errors)[0] is Coded and (Coded.code, type(Coded.code), Coded().name) == (0, int, "NONE")
+    finally:
+        classes_by_code(errors).pop(0, None)
 
 
 def test_families():
@@ -127,6 +151,7 @@ def test_delivery_error_counts_and_names_the_first_cause():
     assert "3 records were not delivered; first cause: MESSAGE_TOO_LARGE" in str(error)
     assert "1 record was not delivered" in str(errors.DeliveryError(failed=1))
     assert str(errors.DeliveryError()).startswith("0 records were")
+    assert (errors.DeliveryError(failed=1).args, KafkaError().args) == (("1 record was not delivered",), ("",))
     assert str(errors.DeliveryError("lost", causes=[cause], topic="t")) == "lost [topic t]"
 
 

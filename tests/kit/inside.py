@@ -402,3 +402,8 @@ def authority_of(certificates: Any) -> Any:
 def note_committed(member: Any, offsets: Any) -> None:
     """The coordinator has taken these offsets."""
     member._note_committed(offsets)
+
+
+def classes_by_code(errors: Any) -> Any:
+    """The class of each error code."""
+    return errors._BY_CODE
