@@ -319,7 +319,7 @@ def _told_apart(union: list[Any], numbers: Iterator[int]) -> list[Any]:
             "type": "record",                                 # without a namespace: names in it mean what they meant
             "name": f"kafkacore_union_{number}_{(member := next(members))}",
             "fields": [{"name": f"member{member}", "type": each}],
-            MEMBER: True,
+            MEMBER: number,
         }
         for each in union
     ]

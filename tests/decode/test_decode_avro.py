@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkacore.decode import avro, base, ddl, protobuf, registry
+from kafkacore.decode import avro, base, ddl, protobuf, registry, values
 from kafkacore.errors import ConfigError
 from tests.decode.support import rows
 from tests.kit.reached import Reached
@@ -176,6 +176,11 @@ DOUBLING["fields"] += [
         (record_of(["int", "double"]), "a DOUBLE", "the types of field a do not all become double in the same way"),
         (record_of(["int", "string"]), "a STRUCT<member0: INT, member1: DATE>", r"field a\.member1 is of the Avro type string"),
         (record_of("null"), None, "field a is always null"),
+        (record_of({"type": "map", "values": "int"}), "a MAP<INT,INT>", "Avro type map and cannot be read as map<int,int>"),
+        (record_of({"type": "map", "values": "int"}), "a STRUCT<x: INT>", "Avro type map and cannot be read as struct<x:int>"),
+        (record_of({"type": "array", "items": "int"}), "a MAP<STRING,INT>", "Avro type array and cannot be read as map<string,int>"),
+        (record_of(ITEM), "a ARRAY<INT>", "Avro type record and cannot be read as array<int>"),
+        (record_of(ITEM), "a STRUCT<e: INT>", r"field a\.e is of the Avro type enum and cannot be read as int"),
         (record_of("int"), "b INT", "there is no field b in the schema; its fields are a"),
         (record_of("string"), "a INT", "field a is of the Avro type string and cannot be read as int"),
         (record_of("int"), "a STRING", "cannot be read as string"),
@@ -341,6 +346,36 @@ def test_protobuf_as_protobuf_writes_it(described: str) -> None:
     ((entries, numbers),), _ = rows(proto_decoder(described, "map MAP<STRING, DOUBLE>, rep ARRAY<DECIMAL(9,1)>"), [pair])
     assert sorted(entries) == [("k", 5.0), ("l", 6.0)] and numbers == [1, 2]
     assert sorted(faults) == [3, 5] and "no p.M" in faults[3]
+
+
+def test_columns_of_protobuf_may_be_wider(described: str) -> None:
+    make = message_factory.GetMessageClass(protobuf.from_file(described, "p.M"))
+    value = make(e=1, i=5, u=7, sub={"x": 1.5}).SerializeToString()
+    decoder = proto_decoder(described, "e INT, i DECIMAL(5,1), u BIGINT, sub STRUCT<no: INT, x: FLOAT>")
+    assert rows(decoder, [value]) == ([(1, Decimal(5), 7, {"no": None, "x": 1.5})], {})
+    ends = [(253_402_300_799, 999_999_999), (-62_135_596_800, 0), (0, 1_999)]
+    decoder = proto_decoder(described, "ts TIMESTAMP")
+    found, faults = rows(decoder, [make(ts={"seconds": seconds, "nanos": nanos}).SerializeToString() for seconds, nanos in ends])
+    epoch = dt.datetime(1970, 1, 1, tzinfo=UTC)
+    assert found == [(epoch + dt.timedelta(seconds=seconds, microseconds=nanos // 1000),) for seconds, nanos in ends] and not faults
+    before_year_1 = decoder.decode(pa.array([make(ts={"seconds": -253_402_300_799}).SerializeToString()]))
+    assert not before_year_1.faults
+    wrong = [(253_402_300_800, 0), (-253_402_300_800, 0), (0, 1_000_000_000), (0, -1)]
+    _, faults = rows(decoder, [make(ts={"seconds": seconds, "nanos": nanos}).SerializeToString() for seconds, nanos in wrong])
+    assert list(faults.values()) == [f"field ts: {seconds} s and {nanos} ns is no google.protobuf.Timestamp" for seconds, nanos in wrong]
+
+
+def test_messages_of_a_file_are_found_by_their_places() -> None:
+    file = proto_file()
+    file.name = ""
+    text = base64.b64encode(file.SerializeToString()).decode()
+    inner = registry.Schema("PROTOBUF", base64.b64encode(descriptor_pb2.FileDescriptorProto(name="other").SerializeToString()).decode())
+    found = protobuf.from_registry(registry.Schema("PROTOBUF", text, (("inner.proto", inner), ("twice.proto", inner))), "schema 1")
+    assert found.name == "value.proto"
+    assert [protobuf.by_indexes(found, at).full_name for at in ((0,), (1,), (2,), (1, 0))] == ["p.Other", "p.M", "p.Loop", "p.M.Sub"]
+    for at in ((3,), (-1,), (1, 2), (0, 0)):
+        with pytest.raises(values.Undecodable, match=re.escape(f"the schema has no message {list(at)}")):
+            protobuf.by_indexes(found, at)
 
 
 def test_a_message_that_contains_itself_is_read_without_that_field(described: str) -> None:

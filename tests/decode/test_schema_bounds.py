@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2
 
 from kafkacore.bounds import MESSAGE_INDEXES, REGISTRY_KEPT_CHARACTERS, SCHEMA_DEPTH, SCHEMA_FIELDS
 from kafkacore.codec import encode_varint
-from kafkacore.decode import avro, json_schema, protobuf, registry
+from kafkacore.decode import avro, base, json_schema, protobuf, registry
 from kafkacore.decode.column_count import ColumnCount
 from kafkacore.decode.values import Undecodable
 from kafkacore.decode.wanted import columns_of
@@ -101,6 +101,63 @@ def test_a_decoder_forgets_schemas_rather_than_grow(lenient: bool) -> None:
         assert decoder.decode(pa.array([registry.prefix_of(number) + b"\2"])).columns[0].to_pylist() == [1]
         assert len(kept_of(decoder)) <= 4
     assert len(asked) > 4
+
+
+def test_a_decoder_counts_the_characters_of_schemas_and_of_what_they_refer_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]})
+    inner = registry.Schema("AVRO", json.dumps({"type": "record", "name": "i", "fields": []}))
+    both = (("i", inner), ("j", registry.Schema("AVRO", json.dumps({"type": "record", "name": "j", "fields": []}))))
+    schemas: Any = SimpleNamespace(by_id=lambda number, kind, *, patient: registry.Schema(kind, text, both), places="r")
+    for more, kept in ((0, 3), (-1, 1)):
+        monkeypatch.setattr(base, "REGISTRY_KEPT_CHARACTERS", 3 * (4_096 + len(text) + 2 * len(inner.text)) + more)
+        decoder = avro.AvroDecoder([pa.field("a", pa.int32())], None, schemas, True)
+        for number in range(3):
+            decoder.decode(pa.array([registry.prefix_of(number) + b"\2"]))
+        assert len(kept_of(decoder)) == kept
+
+
+class Blocks(base.BlockDecoder):
+    """Notes calls of the library; a value that is bad says where it stands, or only that it is there."""
+
+    def __init__(self, says_where: bool) -> None:
+        super().__init__([pa.field("a", pa.binary())])
+        self.says_where, self.calls, self.singly = says_where, [], 0
+
+    def _block(self, values: Any) -> Any:
+        self.calls.append(len(values))
+        if b"" in (found := values.to_pylist()):
+            raise Undecodable(str(found.index(b"")))
+        return pa.StructArray.from_arrays([values], fields=self.fields)
+
+    def _row_of(self, error: BaseException) -> int | None:
+        return int(str(error)) if self.says_where else None
+
+    def _row(self, value: bytes) -> Any:
+        self.singly += 1
+        if not value:
+            raise Undecodable("bad")
+        return [value]
+
+
+@each_row(
+    ("says_where", "count", "bad", "calls", "singly"),
+    [
+        (True, 5_000, [], [5_000], 0),
+        (True, 5_000, [0], [5_000, 2_048, 2_948], 4),
+        (True, 5_000, [3_000], [5_000, 3_000, 1_999], 1),
+        (True, 5_000, [3_000, 3_010], [5_000, 3_000, 1_999, 9, 1_986], 5),
+        (True, 100, [99], [100, 99], 1),
+        (False, 5_000, [3_000], [5_000, 313, 1_252, 3_435, 215, 860, 2_360, 148, 592, 37, 148, 592, 37, 1_771], 256),
+        (False, 300, [299], [300, 19, 76, 205], 205),
+        (False, 100, [0], [100], 100),
+    ],
+)
+def test_how_a_bad_value_is_found(says_where: bool, count: int, bad: list[int], calls: list[int], singly: int) -> None:
+    decoder = Blocks(says_where)
+    found = decoder.decode(pa.array([b"" if at in bad else b"%d" % at for at in range(count)], pa.binary()))
+    assert list(found.faults) == bad
+    assert found.columns[0].to_pylist() == [None if at in bad else b"%d" % at for at in range(count)]
+    assert (decoder.calls, decoder.singly) == (calls, singly)
 
 
 def test_message_indexes_are_bounded() -> None:
