@@ -156,7 +156,6 @@ class Sender(SenderCore):
         if not config.acks:
             client.on_disconnect = self._on_disconnect
         self._init_attempts = 0
-        self._init_failing_ms = 0
         self._init_after_ms = 0
         self._refused: deque[KafkaError] = deque(maxlen=64)  # failed authentications, newest last
         self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout

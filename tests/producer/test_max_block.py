@@ -122,6 +122,9 @@ def test_a_call_of_a_transaction_takes_max_block_ms_unless_it_has_a_timeout() ->
         for timeout, said in ((None, "0.02"), (0.01, "0.01")):
             with pytest.raises(KafkaTimeoutError, match=rf"init_transactions\(\) did not end within {said} s"):
                 unreachable.init_transactions(timeout)
+        with pytest.raises(KafkaTimeoutError) as raised:
+            unreachable.partitions_for("t")
+        assert raised.value.topic == "t"
 
 
 def test_a_topic_that_nothing_is_sent_to_for_five_minutes_is_not_asked_for_any_more() -> None:

@@ -11,6 +11,7 @@ from producer_support import Bench, all_memory_back, response, sequences, starte
 from kafkacore import errors, protocol
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaTimeoutError
+from kafkacore.types import Node, TopicPartition
 from tests.kit.inside import clock_of, is_wanted
 from tests.kit.rows import each_row
 
@@ -121,6 +122,7 @@ def test_the_last_error_tells_why_the_tries_before_it_failed() -> None:
     assert isinstance(error, errors.NotLeaderOrFollower)
     assert [attempt.code for attempt in error.attempts] == refused[:-1]
     assert futures[1].result(0).offset == 7
+    assert (error.topic, error.partition, error.broker, error.api) == ("t", 0, 1, "Produce v13")
 
 
 def test_a_lost_request_is_told_to_each_batch_with_its_own_past() -> None:
@@ -160,6 +162,7 @@ def test_one_partition_failing_leaves_its_neighbour_alone_and_asks_for_metadata(
     assert not moved.done()
     assert is_wanted(bench.metadata)
     assert bench.metadata.version == due
+    assert bench.metadata.snapshot.leader(TopicPartition("t", 1)) == Node(1, "h", 1), "the answer names no other"
 
 
 def test_what_an_answer_does_not_say_is_asked_again_of_each_partition_and_what_was_not_asked_is_passed_over() -> None:
@@ -177,18 +180,19 @@ def test_what_an_answer_does_not_say_is_asked_again_of_each_partition_and_what_w
 
 
 def test_the_leaders_named_in_an_answer_are_all_used_at_once() -> None:
-    bench = started(partitions=4, leaders=(1, 1, 2, 3))
+    bench = started(partitions=4, leaders=(1, 1, 0, 3))
     for index in (0, 1):
         bench.send("t", b"a", partition=index)
     bench.step()
     answer = response((0, Code.NOT_LEADER_OR_FOLLOWER, -1), (1, Code.NOT_LEADER_OR_FOLLOWER, -1))
     parts = answer.responses[0].partition_responses
-    for at, leader in enumerate((2, 3)):
+    for at, leader in enumerate((0, 9)):
         parts[at] = parts[at]._replace(current_leader=type(parts[at].current_leader)(leader_id=leader, leader_epoch=5))
-    bench.client.answer(answer)
+    bench.client.answer(answer._replace(node_endpoints=[protocol.NodeEndpoint(node_id=9, host="new", port=99, rack="r")]))
     bench.step()
     bench.step(1)
-    assert sorted(request.node_id for request, _ in bench.client.sent) == [2, 3]
+    assert sorted(request.node_id for request, _ in bench.client.sent) == [0, 9]
+    assert bench.metadata.snapshot.nodes[9] == Node(9, "new", 99, "r")
 
 
 def refused_by_newer_leaders(bench: Bench, for_ms: int) -> list[int]:
@@ -309,7 +313,9 @@ def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
 
     def answer() -> None:
         assert not bench.client.closed
-        assert [request.api for request, _ in bench.client.sent] == [protocol.ApiVersionsRequest]
+        [(request, message)] = bench.client.sent
+        assert request.api is protocol.ApiVersionsRequest
+        assert (message.client_software_name, message.client_software_version) == ("kafkacore", "close")
         bench.client.answer(protocol.ApiVersionsResponse())
 
     bench.client.in_poll = answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -219,6 +221,9 @@ def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkey
     error = future.exception(60)
     assert isinstance(error, KafkaTimeoutError)
     assert "a pass of the Sender failed: ZeroDivisionError('a bug')" in str(error)
+    assert {(type(why), why.topic, why.partition, type(why.__cause__)) for why in error.attempts} == {
+        (errors.InternalError, "t", 0, ZeroDivisionError)
+    }
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -239,6 +244,23 @@ def test_work_that_a_pass_does_first_is_done_although_other_work_was_cut_short(
             bench.sender.guarded_pass(bench.clock.now_ms(), 0)
     assert made == ["cut short", "done"]
     assert cut.finished and other.finished
+
+
+def test_the_thread_that_has_ended_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may get its number: it could not wait for anything, were it taken for the one that drives."""
+
+    class Here:
+        def __init__(self, target: Callable[[], None], **more: object) -> None:
+            self.start = target
+
+    monkeypatch.setattr(sender_module, "threading", SimpleNamespace(**vars(threading) | {"Thread": Here}))
+    bench, ends = started(), []
+    monkeypatch.setattr(bench.client, "close", lambda: ends.append(bench.sender.in_io_thread))
+    bench.sender.initiate_close()
+    bench.sender.start()
+    assert ends == [True]
+    assert not bench.sender.in_io_thread
+    assert not io_of(bench.sender).locked()
 
 
 def test_of_two_callers_in_line_one_leaves_and_the_other_drives() -> None:

@@ -21,14 +21,14 @@ from tests.kit.rows import each_row
 
 def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_success() -> None:
     bench = started()
-    futures = [bench.send("t", b"x%d" % i, partition=0) for i in range(3)]
+    futures = [bench.send("t", b"x%d" % i, partition=0, timestamp_ms=i) for i in range(3)]
     bench.step()
     assert sequences(bench) == [(0, 0, 0)]
     bench.lost(errors.DisconnectError("cut"))
     bench.step(100)
     assert sequences(bench) == [(0, 0, 0)]
     bench.answered((0, Code.DUPLICATE_SEQUENCE_NUMBER, -1))
-    assert [future.exception(0) for future in futures] == [None] * 3
+    assert [future.result(0) for future in futures] == [RecordMetadata("t", 0, -1, i, -1, 2) for i in range(3)]
     bench.send_now("t", b"y", partition=0)
     assert sequences(bench) == [(0, 0, 3)]
 
@@ -141,6 +141,18 @@ def test_a_partition_in_doubt_does_not_wait_for_another_one(answered: int) -> No
     bench.lost(errors.RequestTimedOut("late"), at=at)
     bench.step()
     assert sorted(sequences(bench)) == sorted([(answered, 1, 0), (1 - answered, 0, 0)])
+
+
+@each_row(("retries", "epoch"), [(1, 0), (2, 1)])
+def test_numbers_are_free_unless_the_batch_was_tried_to_the_end(retries: int, epoch: int) -> None:
+    """With its last try it may be with the broker all the same."""
+    bench = started(retries=retries)
+    bench.send_now("t", b"x", partition=0)
+    bench.answered((0, Code.NOT_ENOUGH_REPLICAS, -1))
+    bench.step(400)
+    bench.answered((0, Code.INVALID_RECORD, -1))
+    bench.step()
+    assert bench.transactions is not None and bench.transactions.epoch == epoch
 
 
 @each_row("busy", [0, 3, 7])
@@ -340,6 +352,7 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows(ca
         bench.step()
         (request,) = bench.client.sent
         assert request[0].api is protocol.InitProducerIdRequest
+        assert (request[1].transactional_id, request[1].transaction_timeout_ms) == (None, 2**31 - 1)
         bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
         bench.step()
         levels.append(caplog.records[-1].levelname)
@@ -352,7 +365,8 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows(ca
         assert bench.client.poll_timeouts == [wait_ms, 1]
         assert bench.client.sent == []
         bench.clock.advance(1)
-    assert "COORDINATOR_LOAD_IN_PROGRESS" in caplog.records[-1].getMessage()
+    said = caplog.records[-1].getMessage()
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in said and said.endswith("[broker 1, InitProducerId v5]")
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()

@@ -13,8 +13,8 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError
 from kafkacore.producer import two_phase, txn_requests
 from kafkacore.producer.accumulator import NEVER_MS
-from kafkacore.producer.transaction_calls import Transaction, checked_group, checked_offsets
-from kafkacore.producer.transactions import Ask, Kind, Phase, StepKind, doomed
+from kafkacore.producer.transaction_calls import Transaction, checked_group, checked_offsets, late
+from kafkacore.producer.transactions import Ask, Kind, Phase, Step, StepKind, doomed
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.producer.txn_requests import TransactionRequests
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -100,7 +100,7 @@ MANY = {
     [
         (Ask(Kind.INIT, -1, -1, False), "InitProducerId", (None, 5), {"transaction_timeout_ms": 60_000, "enable2_pc": False}),
         (Ask(Kind.INIT, 0, 4, False), "InitProducerId", (3, 5), {"producer_id": 0, "producer_epoch": 4}),
-        (Ask(Kind.GROUP, 7, 1, False, group=GROUP), "AddOffsetsToTxn", (None, None), {"group_id": "g", "producer_id": 7}),
+        (Ask(Kind.GROUP, 7, 1, False, group=GROUP), "AddOffsetsToTxn", (None, None), {"group_id": "g", "producer_id": 7, "producer_epoch": 1}),
         (Ask(Kind.DESCRIBE, 7, 1, False), "DescribeTransactions", (None, None), {"transactional_ids": ["x"]}),
         (Ask(Kind.MARKERS, 7, 1, True), "DescribeTransactions", (None, None), {"transactional_ids": ["x"]}),
         (Ask(Kind.END, 7, 1, True, commit=True), "EndTxn", (5, None), {"committed": True, "producer_id": 7, "producer_epoch": 1}),
@@ -273,6 +273,24 @@ def test_an_answer_that_was_lost(monkeypatch: pytest.MonkeyPatch, error: KafkaEr
         assert (type(found), found.broker, found.api, found.__cause__) == (errors.DisconnectError, 3, "AddOffsetsToTxn", error)
 
 
+def test_an_answer_of_no_use_is_a_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.engine.submit(StepKind.INIT)
+    bench.step()
+    bench.links[0].asked[0].answer(response(object()))
+    [error] = bench.engine.attempts
+    assert (type(error), error.broker) == (errors.DisconnectError, 3)
+    assert error.message.startswith("the answer to InitProducerId is of no use: AttributeError")
+
+
+def test_a_call_that_is_late_names_what_it_met() -> None:
+    met = errors.NotCoordinator()
+    sender: Any = SimpleNamespace(transactional=SimpleNamespace(attempts=lambda: [met]))
+    error = late(sender, Step(StepKind.COMMIT, None), 0.5)
+    assert error.message.startswith("commit_transaction() did not end within 0.5 s: the transaction may still be committed")
+    assert error.attempts == (met,)
+
+
 def test_an_error_of_an_old_transaction_names_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.ready()
@@ -341,9 +359,12 @@ class Two:
         self.answers: list[Any] = []
         monkeypatch.setattr(two_phase, "CoordinatorLink", lambda *arguments, **more: FakeLink(self.links, *arguments, **more))
         monkeypatch.setattr(two_phase, "CallerDriver", self.driver)
-        self.client = TwoPhaseClient(bootstrap_servers="nowhere:1", retry_backoff_ms=100, retry_backoff_max_ms=300, **settings)
+        self.client = TwoPhaseClient(
+            bootstrap_servers="nowhere:1", clock=self.clock, retry_backoff_ms=100, retry_backoff_max_ms=300, **settings
+        )
 
-    def driver(self, config: Any, what: str, *, renewed: Any, **more: Any) -> Any:
+    def driver(self, config: Any, what: str, *, renewed: Any, exclusive: bool = True, clock: Any = None) -> Any:
+        assert (exclusive, clock) == (False, self.clock)
         self.renewed = renewed
         self.client = None
         self.attempts = lambda: ()

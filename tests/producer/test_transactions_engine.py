@@ -133,6 +133,21 @@ def test_pauses_grow_and_begin_again_after_a_good_answer(error: KafkaError, paus
         answer(engine, ask(engine), producer_id=7, epoch=0)
 
 
+def test_an_init_that_no_acl_allows_may_be_called_again() -> None:
+    engine = engine_of()
+    step = engine.submit(StepKind.INIT)
+    answer(engine, ask(engine), errors.TransactionalIdAuthorization("no", api="InitProducerId v4"))
+    error = outcome_of(step)[1]
+    assert isinstance(error, errors.TransactionalIdAuthorization) and not error.fatal
+    assert error.message == "no: call init_transactions() again once the cause is removed"
+    assert engine.at.phase is Phase.UNINITIALIZED
+    again = engine.submit(StepKind.INIT)
+    asked = ask(engine)
+    assert (outcome_of(again), engine.at.last, engine.at.refused) == ((False, None), None, None)
+    answer(engine, asked, producer_id=7, epoch=0)
+    assert outcome_of(again) == (True, None)
+
+
 @each_row("adds_by_writing", [False, True])
 def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing: bool) -> None:
     engine = opened(adds_by_writing)

@@ -133,8 +133,9 @@ def test_who_waits_hears_when_nothing_is_held_any_more() -> None:
     assert waiter is not None
     rig.answered(1, a=1)
     assert not waiter.resolved
-    with pytest.raises(KafkaTimeoutError, match="earlier records wait"), rig.unplaced.change_over("b"):
+    with pytest.raises(KafkaTimeoutError, match="earlier records wait") as late, rig.unplaced.change_over("b"):
         pytest.fail("its records go first")
+    assert late.value.topic == "b"
     with rig.unplaced.change_over("a"):
         rig.unplaced.close()
     assert waiter.resolved
@@ -167,17 +168,23 @@ def test_what_cannot_be_placed_waits_for_memory_or_is_lost() -> None:
 def test_a_topic_that_does_not_come_is_asked_for_until_its_records_are_late() -> None:
     rig = Rig()
     metadata = rig.bench.metadata
+    urgent: list[Any] = []
+    rig.bench.sender.wake = lambda deadline_ms, urgently: urgent.append((deadline_ms, urgently))  # type: ignore[method-assign]
     rig.hold("new", b"1")
-    assert metadata.topics == ["new"]
+    assert (metadata.topics, urgent) == (["new"], [(1_000, True)])
     metadata.note_attempt(NetworkError("cut"))
     rig.answered(10, new=LeaderNotAvailable("soon"))
     assert rig.unplaced.step(rig.bench.clock.now_ms()) == LIFE_MS - 10
+    rig.hold("new", b"2")
+    assert len(urgent) == 1, "it has been asked for"
     errors: list[BaseException] = []
     rig.face.lost = lambda topic, record, error: errors.append(error)  # type: ignore[method-assign]
     rig.bench.clock.advance(LIFE_MS - 10)
-    rig.unplaced.step(rig.bench.clock.now_ms())
-    assert not rig.unplaced
+    assert rig.unplaced.step(rig.bench.clock.now_ms()) == 10
     [error] = errors
+    rig.bench.clock.advance(10)
+    assert rig.unplaced.step(rig.bench.clock.now_ms()) == NEVER_MS - rig.bench.clock.now_ms()
+    assert not rig.unplaced
     assert isinstance(error, KafkaTimeoutError) and error.topic == "new"
     assert str(error).startswith("1 record not delivered within delivery_timeout_ms=1000 (no metadata of the topic)")
     assert [type(each) for each in error.attempts][-1] is LeaderNotAvailable
