@@ -95,12 +95,15 @@ MANY = {
 }
 
 
+OF_GROUP = {"group_id": "g", "producer_id": 7, "producer_epoch": 1}
+
+
 @each_row(
     ("ask", "api", "versions", "fields"),
     [
         (Ask(Kind.INIT, -1, -1, False), "InitProducerId", (None, 5), {"transaction_timeout_ms": 60_000, "enable2_pc": False}),
         (Ask(Kind.INIT, 0, 4, False), "InitProducerId", (3, 5), {"producer_id": 0, "producer_epoch": 4}),
-        (Ask(Kind.GROUP, 7, 1, False, group=GROUP), "AddOffsetsToTxn", (None, None), {"group_id": "g", "producer_id": 7, "producer_epoch": 1}),
+        (Ask(Kind.GROUP, 7, 1, False, group=GROUP), "AddOffsetsToTxn", (None, None), OF_GROUP),
         (Ask(Kind.DESCRIBE, 7, 1, False), "DescribeTransactions", (None, None), {"transactional_ids": ["x"]}),
         (Ask(Kind.MARKERS, 7, 1, True), "DescribeTransactions", (None, None), {"transactional_ids": ["x"]}),
         (Ask(Kind.END, 7, 1, True, commit=True), "EndTxn", (5, None), {"committed": True, "producer_id": 7, "producer_epoch": 1}),
