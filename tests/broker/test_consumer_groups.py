@@ -1,10 +1,13 @@
 """KIP-848 groups: epochs, reconciliation, static members, expressions, commits by epoch, time, and what the log keeps."""
 
+from types import SimpleNamespace
+
 import pytest
 from controlling import create_partitions, create_topic, delete_topic
 from group_bench import GroupBench, Unwalked, assigned, names_without_likeness
 
 from kafkacore import protocol as p
+from kafkacore.broker import authorizer as a
 from kafkacore.broker.groups.assignors import ASSIGNORS, uniform
 from kafkacore.broker.groups.consumer_membership import (
     LARGE_GROUP,
@@ -269,6 +272,20 @@ def test_expressions():
     narrowed = bench.beat("m", both.member_epoch, regex="", owned=owned)
     assert assigned(narrowed) == {bench.a: {0}}
     assert bench.group().regexes == {}
+
+
+def test_clients_see_the_groups_and_the_topics_that_they_may_describe():
+    bench = ConsumerGroupBench()
+    ids = {name: bench.topic(name).topic_id for name in ("b1", "b2", "b3")}
+    for group in "ghi":
+        bench.beat("m", 0, topics=["a"], group=group)
+    may = {(a.DESCRIBE, a.GROUP, "g"), (a.DESCRIBE, a.GROUP, "i"), (a.READ, a.GROUP, "j")}
+    may |= {(a.DESCRIBE, a.TOPIC, "b1"), (a.DESCRIBE, a.TOPIC, "b3")}
+    bench.state.authorizer = SimpleNamespace(allows=lambda principal, host, *asked: asked in may)
+    assert [each.group_id for each in bench.ask(p.ListGroupsRequest(), 5).groups] == ["g", "i"]
+    assert assigned(bench.beat("m", 0, regex="b.", group="j")) == {ids["b1"]: {0}, ids["b3"]: {0}}
+    may.add((a.DESCRIBE, a.CLUSTER, a.CLUSTER_NAME))
+    assert [each.group_id for each in bench.ask(p.ListGroupsRequest(), 5).groups] == ["g", "h", "i", "j"]
 
 
 def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last():

@@ -9,6 +9,7 @@ from group_bench import names_without_likeness
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkacore.broker.groups import topic_regex
 from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
 from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState
 from kafkacore.broker.groups.reconcile import next_step
@@ -328,6 +329,22 @@ def test_a_match_counts_its_steps_and_stops_after_so_many():
     assert costs == [12, 149, 152, 154, 155]
     assert regex.go_on("abc", regex.start, 2) == regex.go_on("abc", regex.go_on("abc", regex.start, 1), 1)
     assert regex.go_on("abc", regex.start, 2).at == 2
+
+
+@each_row(
+    ("max_bytes", "expected"),
+    [(1 << 20, [5682, 240, 20]), (14_769, [5734, 4719, 340]), (0, [5734, 4740, 340])],
+)
+def test_an_expression_remembers_so_many_steps(monkeypatch, max_bytes, expected):
+    """70 of them, and then 64: what is forgotten costs again."""
+    monkeypatch.setattr(topic_regex, "MAX_STEPS_BYTES", max_bytes)
+    regex, costs = Regex("(a|b|.)*a(a|b|.){10}"), []
+    (name,) = names_without_likeness(1)
+    for text in (name, name, name[:20]):
+        before = regex.cost
+        regex.matches(text)
+        costs.append(regex.cost - before)
+    assert costs == expected
 
 
 class Reads(dict):

@@ -106,8 +106,7 @@ class Regex:
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches."""
-        found = self.go_on(text, self.start)
-        return found if isinstance(found, bool) else False  # without a limit it is never a Matching
+        return self.go_on(text, self.start) is True  # without a limit it is never a Matching
 
     def go_on(self, text: str, matching: Matching, max_cost: int = 1 << 62) -> bool | Matching:
         """Goes on with a match, and stops where it has cost enough.
