@@ -121,7 +121,8 @@ ROOMS = {
     "controller": room(
         "broker/controller/*.py broker/cluster.py broker/image_jump.py broker/assignments.py",
         "broker/test_*controller*.py broker/test_cluster_image.py broker/test_metadata_snapshots.py broker/test_kafkas_metadata_log.py"
-        " broker/test_log_dirs.py broker/test_leaders_killed.py broker/test_throttling.py broker/test_unlike_members.py",
+        " broker/test_log_dirs.py broker/test_leaders_killed.py broker/test_throttling.py broker/test_unlike_members.py"
+        " interop/test_admin_answers.py",
     ),
     "partition": room(
         "broker/partition.py broker/replicas.py broker/isr.py broker/fetcher.py broker/sessions.py broker/delayed.py",

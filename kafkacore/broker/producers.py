@@ -466,13 +466,6 @@ class ProducerStates:
 
     # ---- starting again from a place in the log
 
-    def clear(self) -> None:
-        """Forgets everything: the log was emptied, or is replayed from its start."""
-        self.entries.clear()
-        self.ongoing.clear()
-        self.unreplicated.clear()
-        self._verifications.clear()
-
     def to_snapshot(self) -> bytes:
         """The producers in Kafka's `.snapshot` format; the caller names the file by the log's end offset."""
         parts = [_COUNT.pack(len(self.entries))]

@@ -95,6 +95,8 @@ def test_an_image_as_records_is_the_same_image():
     copy = image_of(list(image.records()))
     copy.next_offset = image.next_offset
     assert contents(copy) == contents(image)
+    image.features |= {"a.version": 1, "z.version": 2}
+    assert next(image.records()).name == "metadata.version"  # by which the others are read
 
 
 @each_row(("start", "end"), [([], EVERYTHING), (EVERYTHING, []), (EVERYTHING, EVERYTHING)])

@@ -828,8 +828,9 @@ def test_a_controlled_shutdown_ends_when_the_others_know():
 def test_a_broker_can_be_forgotten():
     stage = Stage()
     stage.create(assignments=[[1, 2]])
-    assert stage.ask(p.UnregisterBrokerRequest(broker_id=9)).error_code == Code.BROKER_ID_NOT_REGISTERED
-    assert stage.ask(p.UnregisterBrokerRequest(broker_id=1)).error_code == 0
+    unknown = stage.ask(p.UnregisterBrokerRequest(broker_id=9))
+    assert (unknown.error_code, unknown.error_message) == (Code.BROKER_ID_NOT_REGISTERED, "Broker ID 9 is not currently registered")
+    assert stage.ask(p.UnregisterBrokerRequest(broker_id=1)) == p.UnregisterBrokerResponse(error_code=0, error_message=None)
     assert (sorted(stage.image.brokers), stage.seen()) == ([2, 3], (2, [2]))
     assert stage.beat(1).error_code == Code.STALE_BROKER_EPOCH
     assert stage.register(1).error_code == 0
@@ -930,6 +931,11 @@ def test_features_are_updated_all_or_none():
         assert (code, features) == (invalid, [high, 1]) and message.startswith(beginning) and message.endswith(why), message
     assert update(("transaction.version", 0, 2), validate_only=True) == (0, "", high, 1)
     assert update(("transaction.version", 0, 2), ("group.version", 0, 3)) == (0, "", 0, 0)
+    assert update(("transaction.version", 0, 1)) == (0, "", 0, 0)  # what is off is no lower than it was
+    key = p.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=1)
+    result = p.UpdatableFeatureResult(feature="group.version", error_code=0, error_message="NONE")
+    whole = stage.ask(p.UpdateFeaturesRequest(feature_updates=[key]), 1)
+    assert whole == p.UpdateFeaturesResponse(error_code=0, error_message=None, results=[result])
     same = "metadata.version", stage.image.features["metadata.version"], 1
     assert update(("transaction.version", high, 1), ("group.version", 1, 1), same) == (0, "", high, 1)
     assert update(("group.version", 0, 1), version=0)[0] == invalid

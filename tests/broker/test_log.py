@@ -167,6 +167,16 @@ def test_epochs_that_begin_where_a_log_is_cut_are_forgotten(offset, expected):
     assert (log.epochs, log.end_offset) == (expected, offset)
 
 
+@pytest.mark.parametrize("shorten", [lambda log: log.advance_start(2), lambda log: log.delete_old_segments(-1, 0, T0)])
+def test_ended_transactions_below_the_start_hold_no_reader_back(shorten):
+    log = Log()
+    append(log, [b"v"], producer_id=1, sequence=0, is_transactional=True)
+    log.append(next(iter(read_batches(control_batch(1, producer_id=1, producer_epoch=0, timestamp_ms=T0)))), 0)
+    assert log.producers.first_unstable_offset() == 0
+    shorten(log)
+    assert (log.start_offset, log.producers.first_unstable_offset()) == (2, None)
+
+
 def small_segments(count: int, nbytes: int = 300) -> AnyLog:
     log = Log(segment_bytes=nbytes)
     for nth in range(count):
@@ -285,6 +295,8 @@ def test_a_follower_that_copies_all_at_once_has_the_leaders_segments_producers_a
     for upper_offset, last_sequence in ((4, 2), (9, 6), (11, 6)):  # within the second segment, and behind it
         leader.replay_producers(ProducerStates(), 0, upper_offset)
         assert leader.producers.entries[1].last_sequence == last_sequence, upper_offset
+    leader.truncate_fully_and_start_at(20)
+    assert seen(leader) == ([], [], [], {}, []) and (leader.start_offset, leader.end_offset, leader.truncations) == (20, 20, 1)
     timed = Log(segment_ms=1_000)
     timed.append_replicated(bytes(batch([b"v"], timestamps_ms=[T0])))
     timed.append_replicated(b"".join(moved(offset, [T0 + 999 + offset]) for offset in (1, 2)))

@@ -312,17 +312,6 @@ def test_a_guard_that_is_never_used_expires(log):
         log.append(0, pid=1, transactional=True, guard=guards[0])
 
 
-def test_nothing_is_left_of_a_log_that_is_emptied(log):
-    log.begin(pid=1)
-    log.begin(pid=2)
-    log.mark(True, pid=2)
-    guard = log.states.start_verification(3, 0, 0, 0, False)
-    log.states.clear()
-    assert log.states.first_unstable_offset() is None and not log.states.unreplicated and not log.states.entries
-    with pytest.raises(errors.InvalidTxnState):
-        log.append(0, pid=3, transactional=True, guard=guard)
-
-
 @each_row("size, epoch", [(0, None), (5, None), (6, 7)])
 def test_a_marker_says_the_epoch_of_its_coordinator(size, epoch):
     value = b"\0\0" + (7).to_bytes(4, "big")

@@ -189,7 +189,7 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
         )
     )
     state.sessions[request.broker_id] = Session(epoch, now_ms)
-    return Written(records, BrokerRegistrationResponse(error_code=Code.NONE, broker_epoch=epoch))
+    return Written(records, BrokerRegistrationResponse(broker_epoch=epoch))
 
 
 def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, version: int, now_ms: int) -> Written:
@@ -225,7 +225,7 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
         records = _lose_directories(state, broker, offline)
     return Written(
         records,
-        BrokerHeartbeatResponse(error_code=Code.NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=may_go),
+        BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=may_go),
     )
 
 
@@ -246,7 +246,7 @@ def assign_replicas_to_dirs(state: ControllerState, request: AssignReplicasToDir
     try:
         broker = state.broker(request.broker_id, request.broker_epoch)
     except KafkaError as error:
-        return Written([], AssignReplicasToDirsResponse(error_code=code_of(error), directories=[]))
+        return Written([], AssignReplicasToDirsResponse(error_code=code_of(error)))
     records: list[MetadataRecord] = []
     lost: list[tuple[Topic, int, PartitionRegistration]] = []
     directories = []
@@ -271,7 +271,7 @@ def assign_replicas_to_dirs(state: ControllerState, request: AssignReplicasToDir
             topics.append(AssignedTopicResult(topic_id=asked.topic_id, partitions=answers))
         directories.append(AssignedDirectoryResult(id=directory.id, topics=topics))
     records += leader_and_isr_updates(state, lost, removed=broker.id)
-    return Written(records, AssignReplicasToDirsResponse(error_code=Code.NONE, directories=directories))
+    return Written(records, AssignReplicasToDirsResponse(directories=directories))
 
 
 def _leads_now(partition: PartitionRegistration, node: int) -> bool:
@@ -304,7 +304,7 @@ def unregister_broker(state: ControllerState, request: UnregisterBrokerRequest, 
         )
     records = leader_and_isr_updates(state, in_sync_with(state, broker.id), removed=broker.id)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
-    return Written(records, UnregisterBrokerResponse(error_code=Code.NONE, error_message=None))
+    return Written(records, UnregisterBrokerResponse(error_message=None))
 
 
 def allocate_producer_ids(state: ControllerState, request: AllocateProducerIdsRequest, version: int, now_ms: int) -> Written:
@@ -317,7 +317,7 @@ def allocate_producer_ids(state: ControllerState, request: AllocateProducerIdsRe
     if first > 2**63 - 1 - PRODUCER_ID_BLOCK:
         return Written([], AllocateProducerIdsResponse(error_code=Code.UNKNOWN_SERVER_ERROR))
     record = ProducerIdsRecord(broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + PRODUCER_ID_BLOCK)
-    return Written([record], AllocateProducerIdsResponse(error_code=Code.NONE, producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK))
+    return Written([record], AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK))
 
 
 # ---- without a request

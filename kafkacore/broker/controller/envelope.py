@@ -71,7 +71,7 @@ def _user(envelope: EnvelopeRequest) -> str:
 
 def answer_in(response: Response, version: int, correlation_id: int) -> EnvelopeResponse:
     """The answer to the request of an envelope."""
-    return EnvelopeResponse(response_data=_joined(encode_response(response, version, correlation_id))[_SIZE_BYTES:], error_code=0)
+    return EnvelopeResponse(response_data=_joined(encode_response(response, version, correlation_id))[_SIZE_BYTES:])
 
 
 def answer_of(envelope: Response, request: Request, version: int) -> Response:

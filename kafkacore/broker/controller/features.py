@@ -27,8 +27,8 @@ def update_features(state: ControllerState, request: UpdateFeaturesRequest, vers
             return Written([], UpdateFeaturesResponse(error_code=code_of(error), error_message=why))
         if level != state.image.features.get(wanted.feature, 0):
             records.append(FeatureLevelRecord(name=wanted.feature, feature_level=level))
-        results.append(UpdatableFeatureResult(feature=wanted.feature, error_code=0, error_message="NONE"))
-    return Written([] if request.validate_only else records, UpdateFeaturesResponse(error_code=0, error_message=None, results=results))
+        results.append(UpdatableFeatureResult(feature=wanted.feature, error_message="NONE"))
+    return Written([] if request.validate_only else records, UpdateFeaturesResponse(error_message=None, results=results))
 
 
 def _check(state: ControllerState, wanted: FeatureUpdateKey, version: int) -> int:

@@ -69,7 +69,7 @@ def alter_partition(state: ControllerState, request: AlterPartitionRequest, vers
     try:
         state.broker(request.broker_id, request.broker_epoch)
     except KafkaError as error:
-        return Written([], AlterPartitionResponse(error_code=code_of(error), topics=[]))
+        return Written([], AlterPartitionResponse(error_code=code_of(error)))
     records: list[MetadataRecord] = []
     topics = []
     for asked_topic in request.topics:
@@ -100,7 +100,6 @@ def alter_partition(state: ControllerState, request: AlterPartitionRequest, vers
             answers.append(
                 AlterPartitionResponsePartition(
                     partition_index=index,
-                    error_code=Code.NONE,
                     leader_id=partition.leader,
                     leader_epoch=partition.leader_epoch,
                     isr=partition.isr,
@@ -109,7 +108,7 @@ def alter_partition(state: ControllerState, request: AlterPartitionRequest, vers
                 )
             )
         topics.append(AlterPartitionResponseTopic(topic_id=asked_topic.topic_id, partitions=answers))
-    return Written(records, AlterPartitionResponse(error_code=Code.NONE, topics=topics))
+    return Written(records, AlterPartitionResponse(topics=topics))
 
 
 def _check_alteration(
@@ -188,7 +187,7 @@ def elect_leaders(state: ControllerState, request: ElectLeadersRequest, version:
                 code, message = code_of(error), error.message
             found.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
         results.append(ReplicaElectionResult(topic=name, partition_result=found))
-    return Written(records, ElectLeadersResponse(error_code=Code.NONE, replica_election_results=results))
+    return Written(records, ElectLeadersResponse(replica_election_results=results))
 
 
 def _elect(state: ControllerState, name: str, index: int, unclean: bool) -> PartitionChangeRecord:
@@ -238,7 +237,6 @@ def alter_partition_reassignments(
         records,
         AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
-            error_code=Code.NONE,
             error_message=None if responses else "",
             responses=responses,
         ),
@@ -300,7 +298,6 @@ def list_partition_reassignments(state: ControllerState, request: ListPartitionR
     return Written(
         [],
         ListPartitionReassignmentsResponse(
-            error_code=Code.NONE,
             error_message=None,
             topics=[OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in ongoing.items()],
         ),

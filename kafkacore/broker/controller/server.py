@@ -126,7 +126,6 @@ def _decide(state: ControllerState, call: Call, request: Request, version: int, 
 def api_versions(state: ControllerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """ApiVersions: what this listener serves."""
     return ApiVersionsResponse(
-        error_code=Code.NONE,
         api_keys=[ApiVersion(api_key=key, min_version=each.min_version, max_version=each.max_version) for key, each in SERVED.items()],
     )
 
@@ -149,12 +148,12 @@ def fetch(state: ControllerState, call: Call, request: FetchRequest) -> FetchRes
     """Fetch v17, the metadata log only, without sessions. The offset says how far the broker has applied it."""
     wanted = request.topics[0].partitions[0] if request.topics and request.topics[0].partitions else None
     if wanted is None or request.topics[0].topic_id != METADATA_TOPIC_ID or wanted.partition != 0:
-        return FetchResponse(error_code=Code.UNKNOWN_TOPIC_ID, responses=[])
+        return FetchResponse(error_code=Code.UNKNOWN_TOPIC_ID)
     state.host.reached(request.replica_state.replica_id, request.replica_state.replica_epoch, wanted.fetch_offset)
     snapshot = state.host.snapshot_for(wanted.fetch_offset)
     if snapshot is not None:
         named = protocol.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
-        data = PartitionData(partition_index=0, error_code=Code.NONE, snapshot_id=named, aborted_transactions=None, records=b"")
+        data = PartitionData(partition_index=0, snapshot_id=named, aborted_transactions=None, records=b"")
         return FetchResponse(responses=[FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
     if wanted.fetch_offset >= state.host.end_offset() and request.max_wait_ms > 0:
         late = LateAnswer(call)
@@ -211,7 +210,7 @@ def fetch_snapshot(state: ControllerState, call: Call, request: FetchSnapshotReq
             )
             partitions.append(answer)
         topics.append(TopicSnapshot(name=topic.name, partitions=partitions))
-    return FetchSnapshotResponse(error_code=Code.NONE, topics=topics)
+    return FetchSnapshotResponse(topics=topics)
 
 
 SERVED: dict[int, Served] = {

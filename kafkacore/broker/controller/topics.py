@@ -13,7 +13,7 @@ from kafkacore.broker.cluster import RESOURCE_TOPIC, PartitionRegistration, Topi
 from kafkacore.broker.configs import BrokerLayers, Resource, static_settings
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.broker.topic_config import TopicConfig
-from kafkacore.errors import Code, KafkaError
+from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
     ZERO_UUID,
     CreatableTopic,
@@ -55,7 +55,7 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
             budget -= len(topic.partitions)
         except KafkaError as error:
             code, message = code_of(error), error.message or None
-            results.append(CreatableTopicResult(name=wanted.name, error_code=code, error_message=message, configs=[]))
+            results.append(CreatableTopicResult(name=wanted.name, error_code=code, error_message=message))
             continue
         results.append(_created(layers, topic))
         records += _records_of(topic)
@@ -171,7 +171,6 @@ def _created(layers: BrokerLayers, topic: Topic) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
-        error_code=0,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
@@ -214,7 +213,7 @@ def delete_topics(state: ControllerState, request: DeleteTopicsRequest, version:
             responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code, error_message=message))
         else:
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
-            responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=Code.NONE))
+            responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
     return Written(records, DeleteTopicsResponse(throttle_time_ms=state.permits.throttle_ms, responses=responses))
 
 
@@ -252,7 +251,7 @@ def create_partitions(state: ControllerState, request: CreatePartitionsRequest, 
             added = _more_partitions(state, wanted)
             state.permits.take(len(added))
             records += added
-            results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=Code.NONE))
+            results.append(CreatePartitionsTopicResult(name=wanted.name))
         except KafkaError as error:
             results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message or None))
     response = CreatePartitionsResponse(throttle_time_ms=state.permits.throttle_ms, results=results)

@@ -171,7 +171,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         del self._recent_offsets[:], self._recent_positions[:]
 
     def largest_timestamp(self) -> tuple[int, int]:
-        if self._largest is None and self._index is None:
+        if self._largest is None:
             self._largest = self._last_time_entry()
         if self._largest is None:
             index = self.index

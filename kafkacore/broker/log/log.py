@@ -387,7 +387,6 @@ class Log(LogCore):
         gone, self.segments = self.segments, []
         self.storage.drop(gone[::-1], 0)
         self.start_offset = self.end_offset = offset
-        self.producers.clear()
         self._forget_epochs(0)
         self._end_at(offset)
 
