@@ -1,5 +1,6 @@
 """Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
 
+import dataclasses
 import errno
 
 import pytest
@@ -8,7 +9,7 @@ from controlling import broker_state, create_topic, delete_topic, topic_request
 from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
+from kafkacore.errors import CorruptDataError, KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
 from tests.kit.batches import T0, batch
 
 OPENED_PER_TURN = 8
@@ -135,3 +136,53 @@ def test_a_bug_met_with_one_partition_that_changed_keeps_no_other_write_from_its
     bench.replicas.changed(first)
     assert outcomes == [None]
     assert "the requests that wait for partition t-2" in caplog.text
+
+
+def test_retention_goes_by_each_topics_settings_and_a_damaged_log_keeps_no_other_from_it(bench, monkeypatch, caplog):
+    settings = ({}, {"retention.ms": "7", "retention.bytes": "9"}, {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"})
+    for nth, configs in enumerate(settings):
+        create_topic(bench.state.controller, f"t{nth}", 1, configs=configs)
+        if "cleanup.policy" not in configs:
+            bench.write(f"t{nth}", 0)
+    asked, expired = [], []
+    for key, partition in bench.replicas.partitions.items():
+
+        def delete(*limits, key=key):
+            asked.append((key[0], *limits))
+            if key[0] == "t0":
+                raise CorruptDataError("a bad segment")
+            return key[0] == "t1"
+
+        monkeypatch.setattr(partition.log, "delete_old_segments", delete)
+        monkeypatch.setattr(partition.producers, "expire", lambda *times: expired.append(times))
+    changes = bench.replicas.changes
+    bench.replicas.clean_up(T0 + 5, 11)
+    week_ms = 7 * 86_400_000
+    assert asked == [("t0", week_ms, -1, T0 + 5, 3), ("t1", 7, 9, T0 + 5, 3), ("t2", -1, -1, T0 + 5, 0), ("t3", week_ms, -1, T0 + 5, 0)]
+    assert (expired, bench.replicas.changes) == ([(T0 + 5, 11)] * 4, changes + 1)
+    assert "retention of t0-0: a bad segment" in caplog.text
+
+
+def test_other_settings_and_another_topic_of_a_name_change_what_is_held(bench):
+    create_topic(bench.state.controller, "t", 1)
+    bench.write("t", 0)
+    topic, first = bench.state.cluster.topics["t"], bench.replicas.partition("t", 0)
+    assert bench.state.logs.compactor.next_deadline_ms() is None
+    compacted = dataclasses.replace(topic, config=dataclasses.replace(topic.config, cleanup_policy="compact"))
+    bench.replicas.update(compacted, 0)
+    assert bench.replicas.partition("t", 0) is first and first.log.config is first.config is compacted.config
+    assert bench.state.logs.compactor.next_deadline_ms() == bench.clock.now_ms() + 15_000
+    bench.replicas.update(dataclasses.replace(topic, topic_id=b"another".ljust(16)), 0)
+    other = bench.replicas.partition("t", 0)
+    assert (other is first, other.log.end_offset, first.leader) == (False, 0, -1)
+    moved = dataclasses.replace(topic.partitions[0], replicas=[2], isr=[2], leader=2, leader_epoch=1)
+    bench.replicas.update(dataclasses.replace(topic, topic_id=b"another".ljust(16), partitions=[moved]), 0)
+    assert bench.replicas.partitions == {} and bench.state.logs.logs == {}
+
+
+def test_an_isr_that_nobody_can_be_asked_for_may_be_proposed_again(bench):
+    create_topic(bench.state.controller, "t", 1)
+    partition, bench.replicas.proposals = bench.replicas.partition("t", 0), None
+    partition.pending_isr = (1, 2)
+    bench.replicas.propose_isr(partition, (1, 2))
+    assert partition.pending_isr is None
