@@ -538,11 +538,27 @@ def test_a_leader_shrinks_and_expands_its_isr(version):
     stage = Stage()
     stage.create(assignments=[[1, 2, 3]])
     answer = stage.alter_isr([1, 3], version=version)
-    assert (answer.error_code, answer.leader_id, answer.leader_epoch, answer.isr, answer.partition_epoch) == (0, 1, 0, [1, 3], 1)
+    assert answer == p.AlterPartitionResponsePartition(
+        partition_index=0, error_code=0, leader_id=1, leader_epoch=0, isr=[1, 3], leader_recovery_state=0, partition_epoch=1
+    )
     answer = stage.alter_isr([1, 3, 2], version=version)
     assert (answer.error_code, answer.isr, answer.partition_epoch, stage.part().leader_epoch) == (0, [1, 3, 2], 2, 0)
     same = stage.alter_isr([1, 3, 2], version=version)
     assert (same.error_code, same.partition_epoch) == (0, 2)  # nothing changed, nothing written
+
+
+def test_a_leader_that_was_elected_uncleanly_says_when_it_has_recovered():
+    stage = Stage()
+    stage.create(assignments=[[1, 2]], configs={"unclean.leader.election.enable": "true"})
+    stage.alter_isr([1])
+    stage.lose(1)
+    assert (stage.seen(), stage.part().leader_recovery_state) == ((2, [2]), 1)
+    stage.start(1)
+    assert stage.alter_isr([2, 1], recovery=1).error_code == Code.INVALID_REQUEST  # alone until it has
+    still = stage.alter_isr([2], recovery=1)
+    assert (still.error_code, still.leader_recovery_state, still.leader_epoch) == (0, 1, stage.part().leader_epoch)
+    assert stage.alter_isr([2, 1]).leader_recovery_state == stage.part().leader_recovery_state == 0
+    assert stage.alter_isr([2], recovery=1).error_code == Code.INVALID_REQUEST
 
 
 @each_row(

@@ -11,8 +11,9 @@ from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.broker.controller.envelope import answer_in, answer_of, unwrapped, wrapped
-from kafkacore.broker.controller.server import ControllerState, decide_in_envelope
-from kafkacore.broker.controller.state import Requester
+from kafkacore.broker.controller.log import METADATA_TOPIC_ID
+from kafkacore.broker.controller.server import ControllerState, api_versions, decide_in_envelope, fetch, list_offsets
+from kafkacore.broker.controller.state import Requester, Session
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
@@ -326,3 +327,45 @@ def test_partitions_count_for_the_quota_of_the_client_that_makes_them():
     members.clock.advance(3_600_000)
     response, _ = members.host.submit(topic_request("f"), 6, alice)
     assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 0)
+
+
+def test_what_the_controllers_listener_answers():
+    host = ControllerHost(CONFIG, "c", has_log=True, clock=ManualClock())
+    state, call, end = ControllerState(host, LoopTimer(clock=ManualClock())), SimpleNamespace(client_id="broker"), host.end_offset()
+    asked = [p.ListOffsetsTopic(name=name, partitions=[p.ListOffsetsPartition(partition_index=1)]) for name in ("__cluster_metadata", "t")]
+    parts = [p.ListOffsetsPartitionResponse(partition_index=1, error_code=code, offset=end, leader_epoch=1) for code in (0, 3)]
+    assert list_offsets(state, call, p.ListOffsetsRequest(topics=asked)) == p.ListOffsetsResponse(
+        topics=[p.ListOffsetsTopicResponse(name=topic.name, partitions=[part]) for topic, part in zip(asked, parts, strict=True)]
+    )
+    for offset, max_wait_ms, code in ((0, 500, 0), (end, 0, 0), (end + 1, 0, 1)):
+        wanted = p.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = p.FetchRequest(max_wait_ms=max_wait_ms, topics=[p.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])])
+        answer = fetch(state, call, request)
+        (data,) = answer.responses[0].partitions
+        assert bool(data.records) == (offset == 0)
+        expected = p.PartitionData(
+            partition_index=0,
+            error_code=code,
+            high_watermark=end,
+            last_stable_offset=end,
+            aborted_transactions=None,
+            records=data.records,
+        )
+        assert answer == p.FetchResponse(responses=[p.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[expected])])
+    versions = api_versions(state, call, p.ApiVersionsRequest())
+    found = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
+    assert (versions.error_code, found[58], found[62]) == (0, (0, 0), (0, 4))
+
+
+def test_a_broker_that_catches_up_is_heard_of_by_those_that_leave():
+    host, heard = ControllerHost(CONFIG, clock=ManualClock()), []
+    state = host.controller.state
+    state.sessions[1] = Session(5, 0, metadata_offset=3)
+    for node in (1, 2, 3):
+        host.when_others_move(node, lambda node=node: heard.append(node))
+    for epoch, offset, known in ((5, 4, 4), (5, 2, 4), (6, 9, 4), (4, 9, 4)):
+        host.reached(1, epoch, offset)
+        assert state.sessions[1].metadata_offset == known
+    assert heard == [2, 3]  # each once, and not the one that moved
+    host.reached(2, 0, 0)
+    assert heard == [2, 3, 1]
