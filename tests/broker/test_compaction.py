@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logs import Disk, batches_in
 
 from kafkacore.broker.log import compactor
-from kafkacore.broker.log.cleaner import CleanedTransactions, KeyMap, Plan, Source, cleanable, retained
+from kafkacore.broker.log.cleaner import CleanedTransactions, KeyMap, Plan, Source, cleanable, grouped, retained
 from kafkacore.broker.log.rewrite import emptied, filtered
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.errors import CorruptDataError
@@ -184,6 +184,21 @@ def test_which_keys_a_map_takes_in(first_dirty, upper, room, latest, keys, read)
     plan = plan_of(batches[:2], batches[2:4], batches[4:], first_dirty=first_dirty, upper=upper, room=room, read=reads.append)
     made = KeyMap(plan)
     assert (made.latest_offset, (made.get(b"k1"), made.get(b"k2")), reads) == (latest, keys, read)
+
+
+@each_row(
+    ("segments", "upper", "groups"),
+    [
+        ([(0, 4), (1, 6), (2, 1), (3, 10), (4, 11), (5, 3)], 9, [[0, 1], [2], [3], [4], [5]]),
+        ([(0, 1), (5, 1)], 2**31, [[0, 5]]),
+        ([(0, 1), (5, 1)], 2**31 + 1, [[0], [5]]),  # their last offset may not fit an index
+        ([(0, 1), (2**31, 1), (2**31 + 1, 1)], 2**32 - 1, [[0], [2**31, 2**31 + 1]]),
+        ([], 9, []),
+    ],
+)
+def test_which_segments_become_one(segments, upper, groups):
+    sources = [Source(base_offset, size, None, T0) for base_offset, size in segments]
+    assert [[each.base_offset for each in group] for group in grouped(sources, 10, upper)] == groups
 
 
 def test_a_batch_stays_empty_while_its_producer_needs_it():

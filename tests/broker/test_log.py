@@ -177,6 +177,26 @@ def test_ended_transactions_below_the_start_hold_no_reader_back(shorten):
     assert (log.start_offset, log.producers.first_unstable_offset()) == (2, None)
 
 
+def test_a_block_that_is_cut_is_another_one_with_what_is_left():
+    log = Log()
+    for nth in range(3):
+        append(log, [b"%d" % nth], producer_id=1, sequence=nth, is_transactional=True, timestamps_ms=[T0 + 5 - nth])
+        log.append(next(iter(read_batches(control_batch(0, producer_id=1, producer_epoch=0, timestamp_ms=T0)))), 0, wall_ms=T0 + nth)
+    (whole,) = log.segments
+    at = [span.position for span in whole.spans()]
+    for position, left in ((0, 0), (at[1], 1), (at[2], 2), (at[5], 5), (whole.size, 6)):
+        cut = whole.truncated(position)
+        assert cut is not whole and (cut.size, cut.next_offset(), cut.capacity) == (position, left, whole.capacity)
+        assert [each.last_offset for each in cut.aborted] == [last for last in (1, 3, 5) if last < left]
+        assert (cut.rolling_ms, cut.largest_timestamp()) == ((T0 + 5, (T0 + 5, 0)) if left else (None, (-1, -1)))
+        assert (cut.created_ms, cut.written_ms) == (T0, T0 + 2)
+        assert [cut.offset_at(each) for each in (0, at[1], at[1] + 1, whole.size)] == [
+            next((nth for nth in range(left) if at[nth] >= each), None) for each in (0, at[1], at[1] + 1, whole.size)
+        ]
+        assert cut.position_of_last_entry() == (at[left - 1] if left else 0)
+    assert [whole.time_hint(T0 + ms) for ms in (0, 5, 6)] == [0, 0, whole.size]
+
+
 def small_segments(count: int, nbytes: int = 300) -> AnyLog:
     log = Log(segment_bytes=nbytes)
     for nth in range(count):

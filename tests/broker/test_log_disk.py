@@ -605,6 +605,21 @@ def test_flush_messages_and_flush_ms(disk, monkeypatch):
     assert deleted.recovery_point == 0 and not [name for name in synced if "deleted" in name]
 
 
+def test_a_flush_up_to_an_offset_takes_the_segments_that_are_not_on_the_disk(disk, monkeypatch):
+    log = disk.log(segment_bytes=300)
+    for _ in range(4):
+        append(log, [b"v" * 200])
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))))
+    for done, upper_offset, bases in ((0, 0, []), (0, 1, [0]), (0, 2, [0, 1]), (1, 2, [1]), (2, 2, []), (1, 4, [1, 2, 3]), (3, 4, [3])):
+        log.recovery_point = done
+        synced.clear()
+        disk.manager.flush_later(log, upper_offset)
+        assert [name for name in synced if name.endswith(".log")] == [f"{base:020}.log" for base in bases], (done, upper_offset)
+        assert log.recovery_point == max(done, upper_offset)
+        assert ("t-0" in synced) == ("leader-epoch-checkpoint" in synced) == bool(bases)
+
+
 def test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints(disk):
     assert disk.manager.next_deadline_ms() is None
     append(disk.log())
