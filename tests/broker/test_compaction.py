@@ -292,6 +292,39 @@ def test_it_happens_by_itself_when_enough_is_dirty(store):
     assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
 
 
+@pytest.mark.parametrize(("lags", "first"), [({}, "b"), ({"max_compaction_lag_ms": 20_000}, "a")])
+def test_the_dirtiest_log_comes_first_and_before_it_one_that_is_overdue(lags, first):
+    store = Disk()
+    logs = {
+        "a": store.log("a", **COMPACT, min_cleanable_dirty_ratio=0.0, **lags),
+        "b": store.log("b", **COMPACT, min_cleanable_dirty_ratio=0.0),
+    }
+
+    def fill(name, count):
+        for nth in range(count):
+            put(logs[name], (b"k%d" % nth, b"%d" % nth * 150))
+
+    for name in logs:
+        fill(name, 20)
+    wait(store)
+    assert {key[0] for key in store.manager.compactor.cleaned_to} == {"a", "b"}
+    assert (store.manager.compactor.next_deadline_ms(), store.manager.compactor.uncleanable) == (None, 0)
+    fill("a", 10)
+    fill("b", 40)
+    store.clock.advance(15_000)
+    store.cleaner.outcomes = True
+    store.clock.advance(10_000)
+    store.manager.advance_clock()
+    assert [each.end_offset for each in store.cleaner.found] == [logs[first].segments[-1].base_offset]  # one at a time
+    assert store.manager.compactor.next_deadline_ms() is None
+    store.cleaner.release()
+    for _ in range(3):
+        store.manager.advance_clock()
+    assert {key[0]: offset for key, offset in store.manager.compactor.cleaned_to.items()} == {
+        name: log.segments[-1].base_offset for name, log in logs.items()
+    }
+
+
 @pytest.mark.parametrize(("setting", "ratio"), [("min_compaction_lag_ms", 0.0), ("max_compaction_lag_ms", 1.0)])
 def test_lags_hold_it_up_and_bring_it_forward(store, setting, ratio):
     log = store.log(**COMPACT, min_cleanable_dirty_ratio=ratio, **{setting: 20_000})

@@ -177,6 +177,30 @@ def test_ended_transactions_below_the_start_hold_no_reader_back(shorten):
     assert (log.start_offset, log.producers.first_unstable_offset()) == (2, None)
 
 
+def test_where_segments_begin_that_were_written_before_a_time():
+    log = Log(segment_bytes=300)
+    assert [log.offsets_before(time_ms, 0, T0) for time_ms in (-1, -2, T0 - 1, T0)] == [[0], [0], [], [0]]
+    for nth in range(3):
+        append(log, [b"v" * 180], wall_ms=T0 + 10 * nth)
+    for time_ms, upper_offset, found in (
+        (-1, 3, [3, 2, 1, 0]),
+        (-1, 2, [2, 1, 0]),
+        (-1, 0, [0]),
+        (-2, 3, [0]),
+        (T0 + 100, 3, [3, 2, 1, 0]),
+        (T0 + 20, 3, [2, 1, 0]),
+        (T0 + 20, 1, [1, 0]),
+        (T0 + 19, 3, [1, 0]),
+        (T0, 3, [0]),
+        (T0 - 1, 3, []),
+    ):
+        assert log.offsets_before(time_ms, upper_offset, T0 + 100) == found
+    log.roll(T0 + 100)  # an empty segment begins where the log ends
+    assert log.offsets_before(-1, 3, T0 + 100) == [3, 2, 1, 0]
+    log.advance_start(1)
+    assert (log.offsets_before(-1, 3, T0 + 100), log.offsets_before(-2, 3, T0 + 100)) == ([3, 2, 1], [1])
+
+
 def test_a_block_that_is_cut_is_another_one_with_what_is_left():
     log = Log()
     for nth in range(3):
