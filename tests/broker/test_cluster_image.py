@@ -322,3 +322,15 @@ def test_counts_follow_what_partitions_say():
     assert (+image.led, +image.in_sync) == ({1: 1, 2: 1}, {1: 1, 2: 2})
     image.apply([m.RemoveTopicRecord(topic_id=ID)], 14)
     assert (+image.led, +image.in_sync) == ({}, {})
+
+
+def test_credentials_tokens_and_what_is_kept_for_a_kafka():
+    scram = m.UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4_096)
+    token, controller = m.DelegationTokenRecord(token_id="x", owner="User:a"), m.RegisterControllerRecord(controller_id=7)
+    records = [controller, m.ZkMigrationStateRecord(zk_migration_state=2), scram, token]
+    image = image_of(records)
+    assert (image.scram_credentials, image.delegation_tokens) == ({("a", 1): scram}, {"x": token})
+    assert (image.controllers, image.zk_migration_state, list(image.records())) == ({7: controller}, 2, records)
+    gone = [m.RemoveUserScramCredentialRecord(name="a", mechanism=1), *(m.RemoveDelegationTokenRecord(token_id=each) for each in "xy")]
+    assert image.apply(gone, 9).image.next_offset == 9
+    assert (image.scram_credentials, image.delegation_tokens) == ({}, {})
