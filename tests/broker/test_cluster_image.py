@@ -91,7 +91,11 @@ def test_records_make_an_image():
 
 
 def test_an_image_as_records_is_the_same_image():
-    image = image_of(EVERYTHING)
+    features = [m.BrokerFeature(name="group.version", min_supported_version=1, max_supported_version=2)]
+    more = {"in_controlled_shutdown": True, "log_dirs": [ID], "cordoned_log_dirs": [OTHER_ID], "features": features}
+    eligible = {"directories": [ID, OTHER_ID], "eligible_leader_replicas": [2], "last_known_elr": [1], "partition_epoch": 4}
+    scram = m.UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4_096)
+    image = image_of([*EVERYTHING, registered(3, 3, fenced=False, **more), partition(2, leader_epoch=3, **eligible), scram])
     copy = image_of(list(image.records()))
     copy.next_offset = image.next_offset
     assert contents(copy) == contents(image)

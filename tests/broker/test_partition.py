@@ -13,7 +13,7 @@ from kafkacore.broker.partition import Appended, Partition, Replica, Role
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.records import BatchBuilder
+from kafkacore.records import BatchBuilder, control_batch
 from tests.kit.batches import T0, batch
 from tests.kit.rows import each_row
 
@@ -111,6 +111,25 @@ def test_what_a_write_answers(stage):
     for write in (alone.write, lambda: alone.partition.append_internal(batch(), T0, 0), lambda: alone.partition.delete_records(6)):
         with pytest.raises(errors.NotLeaderOrFollower):
             write()
+
+
+def test_a_transactional_batch_needs_the_coordinators_word():
+    partition = Leader(replicas=(1,)).partition
+
+    def write(producer_id, internal, **word):
+        data = batch([b"x"], producer_id=producer_id, epoch=0, sequence=0, is_transactional=True)
+        return partition.append_internal(data, T0, 0, **word) if internal else partition.append(data, -1, 9, T0, 0, **word)
+
+    for producer_id, internal in ((1, False), (2, True)):
+        with pytest.raises(errors.InvalidTxnState):
+            write(producer_id, internal)
+        guard = partition.producers.start_verification(producer_id, 0, 0, T0, False)
+        assert not write(producer_id, internal, verification=guard).duplicate
+        assert not write(producer_id + 2, internal, verification_enabled=False).duplicate
+    marker = control_batch(1, producer_id=1, producer_epoch=0, timestamp_ms=T0)
+    with pytest.raises(errors.InvalidProducerEpoch):  # the transaction's next version raises the epoch with each marker
+        partition.append_internal(marker, T0, 0, transaction_version=2)
+    assert partition.append_internal(marker, T0, 0).base_offset == 4
 
 
 @each_row(("magic", "version", "base_offset"), [(0, 0, 2), (1, 2, 2), (2, 2, 2)])
