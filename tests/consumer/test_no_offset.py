@@ -14,6 +14,7 @@ from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import EARLIEST
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 from tests.kit.inside import errors_in, refused_in
+from tests.kit.rows import each_row
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 
@@ -36,6 +37,15 @@ def test_partitions_without_an_offset_are_one_error_and_the_others_are_read() ->
         consumer.round(9)
     with pytest.raises(errors.NoOffsetForPartition):
         consumer.round(20)
+
+
+@each_row("count, said", [(10, ", t-9; seek"), (11, ", t-9 and 1 more; seek")])
+def test_ten_partitions_without_an_offset_are_named(count: int, said: str) -> None:
+    consumer = FetchRig({TopicPartition("t", index): filled() for index in range(count)}, reset="none", seek=False)
+    consumer.positions.step(1_000, 0)
+    with pytest.raises(errors.NoOffsetForPartition) as caught:
+        consumer.positions.raise_failure()
+    assert said in caught.value.message and len(caught.value.partitions) == count
 
 
 def test_what_a_seek_has_mended_is_not_raised() -> None:
