@@ -200,8 +200,9 @@ def test_the_quorum(ask):
     assert found[:4] == (1, 2, 3, [(1, b"d" * 16, 9, 0, 0)])
     assert found[4:] == ([(2, bytes(16), 0, None, None)], {1: {"A": Node(1, "h", 5, None), "B": Node(1, "", 0, None)}, 2: {}})
     assert [[topic["topic_name"] for topic in request["topics"]] for request in asked] == [["__cluster_metadata"]]
-    with pytest.raises(errors.IncompleteAnswerError):
+    with pytest.raises(errors.IncompleteAnswerError) as silent:
         ask(lambda admin: admin.describe_quorum(), answer(p.DescribeQuorumResponse))
+    assert (silent.value.topic, silent.value.partition) == ("__cluster_metadata", 0)
     log["error_code"] = REFUSED
     for refused in ({"error_code": REFUSED}, {"topics": topics}):
         with pytest.raises(errors.ClusterAuthorization):

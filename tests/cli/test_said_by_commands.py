@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -28,7 +29,7 @@ from kafkacore.admin import (
     TransactionListing,
 )
 from kafkacore.cli import transactions
-from kafkacore.cli.app import run
+from kafkacore.cli.app import application, run
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import ListedOffset
 from kafkacore.types import NewTopic, Node, OffsetAndMetadata, TopicPartition
@@ -222,3 +223,37 @@ def said_by(line: str, asked: list[str], capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_said_and_asked(command: str, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     wanted = [each for each in TRANSCRIPT if each.split()[1] == command]
     assert [said_by(each.partition("\n")[0].removeprefix("$ "), asked, capsys) for each in wanted] == wanted
+
+
+def described(param: Any) -> str:
+    """An argument or option: its names, what is shown for its value, what holds for it, and its value unless it is typed."""
+    of = param if hasattr(param, "min") else param.type
+    bounds = ["" if each is None else str(each) for each in (getattr(of, "min", None), getattr(of, "max", None))]
+    marks = {
+        str(param.metavar): param.metavar,
+        "...": param.multiple or param.nargs == -1,
+        "required": param.required,
+        "flag": getattr(param, "is_flag", False),
+        "first": param.is_eager,
+        "checked": param.callback is not None,
+        "completed": getattr(param, "_custom_shell_complete", None) is not None,
+        f"${param.envvar}": param.envvar,
+        "..".join(bounds): any(bounds),
+        f"= {param.default}": param.default is not None and param.default is not False,
+    }
+    return " ".join(["/".join([*param.opts, *param.secondary_opts]), *(word for word, there in marks.items() if there)])
+
+
+def commands_below(command: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    for name, below in sorted(getattr(command, "commands", {}).items()):
+        yield f"{path}{name}", [described(each) for each in below.params]
+        yield from commands_below(below, f"{path}{name} ")
+
+
+def test_options_and_their_values_unless_typed() -> None:
+    found = dict(commands_below(typer.main.get_command(application([])), ""))
+    uses = Counter(each for params in found.values() for each in params)
+    everywhere = [each for each, count in uses.items() if count > 30]
+    rows = {"everywhere": everywhere} | {name: [each for each in params if each not in everywhere] for name, params in found.items()}
+    wanted = Path(__file__).with_name("options_of_commands.txt").read_text().splitlines()
+    assert [f"{name}: {'; '.join(params)}" for name, params in rows.items()] == wanted
