@@ -473,3 +473,30 @@ def test_what_clients_need():
     assert not Path(found["ssl_cafile"]).exists()
     with EmbeddedCluster(tls=True) as cluster:
         assert sorted(cluster.client_settings()) == ["bootstrap_servers", "security_protocol", "ssl_cafile"]
+
+
+def test_who_leads_and_what_is_where():
+    with EmbeddedCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=2, replication_factor=2, configs={"min.insync.replicas": 2})
+        first, second = cluster.isr("t", 1)
+        (stranger,) = {1, 2, 3} - {first, second}
+        assert (cluster.topics(), cluster.leader("t", 1)) == ({"t": 2}, first)
+        cluster.produce("t", [ProducerRecord("t", "v", partition=1)] * 2)
+        cluster.move_leader("t", 1, second)
+        assert (cluster.leader("t", 1), sorted(cluster.isr("t", 1))) == (second, sorted((first, second)))
+        assert [cluster.end_offset("t", 1, each) for each in (first, second)] == [2, 2]
+        assert cluster.high_watermark("t", 1) == cluster.high_watermark("t", 1, second) == 2
+        problem = rf"move_leader: broker {stranger} holds no replica of partition 1 of 't'; \[{second}, {first}\] do"
+        with pytest.raises(UsageError, match=problem):
+            cluster.move_leader("t", 1, stranger)
+        cluster.stop_broker(first)
+        assert cluster.isr("t", 1) == [second]
+        with pytest.raises(errors.PreferredLeaderNotAvailable) as refused:
+            cluster.move_leader("t", 1, first)
+        assert (refused.value.topic, refused.value.partition) == ("t", 1)
+        cluster.stop_broker(second)
+        assert cluster.leader("t", 1) is None
+        cluster.start_broker(second)
+        assert (cluster.leader("t", 1), cluster.high_watermark("t", 1)) == (second, 2)
+        cluster.delete_topic("t")
+        assert cluster.topics() == {}

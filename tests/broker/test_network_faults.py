@@ -60,6 +60,61 @@ def test_what_a_slow_way_holds_goes_on_at_once_when_the_network_heals():
         network.close()
 
 
+def test_bytes_go_on_when_their_time_has_come():
+    clock = ManualClock(1_000)
+    network = Network([1], clock)
+    ends = []
+    for _ in range(2):
+        far, outside = socket.socketpair()
+        ends.append((network.join(1, CLIENTS, far), outside))
+    (broker, outside), (_, cut) = ends
+
+    def arrived(end=outside):
+        for _ in range(3):  # the thread has been round
+            network.heal(1, CONTROLLER)
+        try:
+            return end.recv(100, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    network.throttle(200, 1, CLIENTS, "from")
+    broker.sendall(b"abcdef")
+    found = [arrived()]
+    for ms in (9, 1, 9, 1):
+        clock.advance(ms)
+        found.append(arrived())
+    assert found == [b"ab", None, b"cd", None, b"ef"]
+    outside.sendall(b"the other way")
+    assert arrived(broker) == b"the other way"
+    network.heal()
+    network.delay(50, 1, CLIENTS, "from")
+    broker.sendall(b"x")
+    found = [arrived()]
+    for ms in (49, 1):
+        clock.advance(ms)
+        found.append(arrived())
+    assert found == [None, None, b"x"]
+    network.isolate(1, CLIENTS, "to")
+    outside.sendall(b"held")
+    broker.sendall(b"late")
+    assert arrived() is None
+    clock.advance(50)
+    assert (arrived(broker), arrived()) == (None, b"late")
+    network.heal(1, CLIENTS)
+    assert arrived(broker) == b"held"
+    network.cut(1, CONTROLLER)
+    assert arrived(cut) is None
+    network.heal()
+    broker.sendall(b"last")
+    broker.close()
+    assert (arrived(), arrived(), arrived(cut)) == (b"last", b"", None)
+    network.cut(1, CLIENTS)
+    assert arrived(cut) == b""
+    network.close()
+    for end in (outside, cut, ends[1][0]):
+        end.close()
+
+
 def test_a_half_open_connection_and_a_cut_one(cluster):
     leader = cluster.leader("t", 0)
     with Wire(address_of(cluster, leader), timeout_s=60) as wire:
