@@ -8,7 +8,7 @@ import pytest
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.admin import AclFilter, KafkaAdminClient
-from kafkacore.admin.controllers import SERVED
+from kafkacore.admin.controllers import SERVED, no_longer_active
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.cli.app import run
 from kafkacore.config import AdminConfig, BrokerConfig
@@ -102,6 +102,17 @@ def not_controller(api, node_id):
         )
     partition = p.QuorumPartitionData(partition_index=0, error_code=Code.NOT_LEADER_OR_FOLLOWER)
     return p.DescribeQuorumResponse(topics=[p.QuorumTopicData(topic_name="__cluster_metadata", partitions=[partition])])
+
+
+def test_which_answers_say_that_another_controller_leads():
+    for code, follower, other in ((Code.NOT_CONTROLLER, True, True), (Code.NOT_LEADER_OR_FOLLOWER, True, False)):
+        for api, answer, leads in (
+            (p.DescribeQuorumRequest, p.DescribeQuorumResponse(error_code=code), follower),
+            (p.CreateTopicsRequest, p.CreateTopicsResponse(topics=[p.CreatableTopicResult(error_code=code)]), other),
+        ):
+            error = no_longer_active(api, answer)
+            assert (error is not None) is leads
+            assert error is None or (error.code, error.api, error.invalid_metadata) == (code, api.__name__.removesuffix("Request"), True)
 
 
 MOVES = [

@@ -487,6 +487,19 @@ def test_groups_and_their_members(ask):
         assert asked == [{f"{name}_filter": value for name, value in more.items()}] * 2
 
 
+def test_coordinators_that_fail_or_have_moved(ask):
+    def delete(admin):
+        return admin.delete_groups(["a", "b"])
+
+    for error in (errors.UnsupportedVersion("old"), errors.KafkaTimeoutError("late")):
+        assert ask(delete, error)[0].errors == dict.fromkeys("ab", error)
+    half = answer(p.DeleteGroupsResponse, results=[{"group_id": "b", "error_code": Code.NOT_COORDINATOR}, {"group_id": "a"}])
+    found, asked = ask(delete, errors.DisconnectError("lost"), half, answer(p.DeleteGroupsResponse, results=[{"group_id": "b"}]))
+    assert dict(found) == {"a": None, "b": None}
+    assert [request["groups_names"] for request in asked] == [["a", "b"], ["a", "b"], ["b"]]
+    assert ask.how == [{"is_fixed", "may_move"}] * 3
+
+
 def test_offsets_of_groups(ask):
     parts = [{"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": 6, "metadata": "m"}]
     parts += [{"partition_index": 1, "error_code": REFUSED}, {"partition_index": 2, "committed_offset": -1}]
