@@ -13,7 +13,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
-from kafkacore.config_listeners import Listener, listeners_of, shifted
+from kafkacore.config_listeners import Listener, hosts_in, is_everywhere, listeners_of, protocols_in, shifted, written
 from kafkacore.errors import Code, ConfigError, KafkaTimeoutError, UsageError
 from kafkacore.protocol import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from kafkacore.testing import EmbeddedCluster
@@ -230,3 +230,29 @@ def test_a_port_in_use_leaves_none_open() -> None:
         with pytest.raises(OSError, match="in use"):
             broker.start()
         assert not reaches("127.0.0.1", first)
+
+
+def test_what_settings_say_of_hosts_ports_and_protocols() -> None:
+    machines = {"localhost": True, "127.0.0.9": True, "::1": True, "0.0.0.0": False, "": False, "h": False, "192.168.0.1": False}
+    assert {host: Listener("A", host, 1).is_local for host in machines} == machines
+    assert [is_everywhere(host) for host in ("", "0.0.0.0", "::", "h", "127.0.0.1")] == [True, True, True, False, False]
+    given = {"listeners": "A://h:1, B://[::1]:2,C://:3,D://0.0.0.0:4,bad", "advertised.listeners": ["A://x:1"]}
+    assert [*dict.fromkeys(hosts_in(given))] == ["h", "::1", "x"]
+    protocols = {"listeners": "a://h:1,B://i:2,C://j:1", "listener_security_protocol_map": "A:ssl,b:PLAINTEXT"}
+    assert [protocols_in(each) for each in (protocols, {"listeners": "ssl://h:1"}, {})] == [
+        {"A": "SSL", "B": "PLAINTEXT"},
+        {"SSL": "SSL"},
+        {},
+    ]
+    told, own = Listener("A", "h", 1, "SSL", "x", 5), Listener("B", "::1", 0)
+    assert written([told, own]) == (("A://h:1", "B://[::1]:0"), ("A://x:5", "B://[::1]:0"))
+    assert (told.advertised, own.advertised, Listener("A", "h", 1, advertised_port=7).address) == (("x", 5), ("::1", 0), "h:7")
+    config = BrokerConfig(
+        listeners=("A://127.0.0.1:65534", "PLAINTEXT://[::1]:0"),
+        advertised_listeners=("A://x:9",),
+        listener_security_protocol_map=("A:PLAINTEXT", "PLAINTEXT:PLAINTEXT"),
+    )
+    moved = {"listeners": ("A://127.0.0.1:65535", "PLAINTEXT://[::1]:0"), "advertised_listeners": ("A://x:10",)}
+    assert [shifted(config, by) for by in (0, 1)] == [{}, moved]
+    with pytest.raises(ConfigError, match="listeners: so many brokers would need ports above 65535"):
+        shifted(config, 2)
