@@ -104,7 +104,10 @@ def the_end_of_a_partition(f: Face) -> Any:
     ends = sorted((m.topic(), m.partition(), m.offset(), m.error().name()) for m in found if m.error())
     nothing = consumer.poll(0.1)
     consumer.seek(f.tp(0, 2))
-    return [m.value() for m in found if not m.error()], ends, nothing, [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
+    again = [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
+    f.fill(1)
+    more = [(m.offset(), m.error() and m.error().name()) for m in f.read(consumer, 2)]
+    return [m.value() for m in found if not m.error()], ends, nothing, again, more
 
 
 @case

@@ -205,6 +205,8 @@ def test_settings_are_asked_of_the_broker_that_is_named(cluster: EmbeddedCluster
     assert admin.describe_configs([resource], broker=1)[resource].result(WAIT_S)
     with pytest.warns(DeprecationWarning):
         altered = admin.alter_configs([changed], broker=77)
+        assert admin.alter_configs([changed], broker=1)[changed].result(WAIT_S) is None
+    assert admin.incremental_alter_configs([changed])[changed].result(WAIT_S) is None
     for futures in (admin.describe_configs([resource], broker=77), admin.incremental_alter_configs([changed], broker=77), altered):
         assert code(futures[resource]) == "BROKER_NOT_AVAILABLE"
 
@@ -235,6 +237,19 @@ def test_topic_ids_are_shown_as_kafkas_tools_show_them(cluster: EmbeddedCluster)
         found = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id
         assert str(found) == base64.urlsafe_b64encode(raw).decode().rstrip("=")
         assert found == Uuid(found.get_most_significant_bits(), found.get_least_significant_bits())
+
+
+def test_brokers_have_their_addresses(cluster: EmbeddedCluster) -> None:
+    admin, (host, _, port) = client(cluster.bootstrap_servers), cluster.bootstrap_servers.rpartition(":")
+    of_cluster = admin.describe_cluster().result(WAIT_S)
+    (partition,) = admin.describe_topics(TOPICS)["t"].result(WAIT_S).partitions
+    group = admin.describe_consumer_groups(["none"])["none"].result(WAIT_S)
+    nodes = [*of_cluster.nodes, of_cluster.controller, partition.leader, *partition.replicas, *partition.isr, group.coordinator]
+    assert [(each.id, each.id_string, each.host, each.port, each.rack) for each in nodes] == [(1, "1", host, int(port), None)] * 6
+    listed = admin.list_topics("t", WAIT_S)
+    assert [(number, each.id, each.host, each.port) for number, each in listed.brokers.items()] == [(1, 1, host, int(port))]
+    known = listed.topics["t"].partitions[0]
+    assert (known.id, known.leader, known.replicas, known.isrs, listed.controller_id, listed.orig_broker_id) == (0, 1, [1], [1], 1, -1)
 
 
 def test_errors_say_where() -> None:

@@ -303,9 +303,11 @@ OF_CONFLUENT: dict[Callable[[Any], Any], tuple[str, tuple[Any, ...], dict[str, A
         "list_group_offsets", ("g", None), {"require_stable": False}
     ),
     lambda it: it.alter_consumer_group_offsets([COMMITS]): ("alter_group_offsets", ("g", {A: (2, None, "n"), B: (3, 4, None)}), {}),
-    lambda it: it.describe_configs([SET, d.ConfigResource("broker", "1")], broker=3): (
-        "describe_configs", ([("topic", "a"), ("broker", "1")],), {"include_synonyms": True, "broker": 3}
+    lambda it: it.describe_configs([SET, d.ConfigResource("broker", "1")], broker=0): (
+        "describe_configs", ([("topic", "a"), ("broker", "1")],), {"include_synonyms": True, "broker": 0}
     ),
+    lambda it: it.describe_configs([SET]): ("describe_configs", ([("topic", "a")],), {"include_synonyms": True, "broker": None}),
+    lambda it: it.describe_configs([SET], broker=-1): ("describe_configs", ([("topic", "a")],), {"include_synonyms": True, "broker": None}),
     lambda it: it.create_acls([BINDING]): ("create_acls", ([("topic", "t", "User:a", "read", "h", "allow", "prefixed")],), {}),
     lambda it: it.describe_acls(BINDINGS): ("describe_acls", (("any", None, None, "any", "i", "deny", "match"),), {}),
     lambda it: it.delete_acls([BINDINGS]): ("delete_acls", ([("any", None, None, "any", "i", "deny", "match")],), {}),

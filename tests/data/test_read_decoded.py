@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import io
 import json
+from types import SimpleNamespace
 
 import fastavro
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
+from kafkacore.consumer.stretches import ColumnStream, Layout
 from kafkacore.decode import registry
 from tests.kit import loops
 from tests.kit.clusters import embedded
@@ -383,3 +385,39 @@ def test_in_asyncio_one_task_reads(cluster, producer, topic):
 
     sent_to(producer, topic, [b'{"n": 1}'])
     assert loops.run(run) == [1, 2]
+
+
+class Fetched:
+    """Columns as they are fetched: offsets and values."""
+
+    def __init__(self, first, values):
+        self.offsets, self.values = range(first, first + len(values)), values
+
+    def __len__(self):
+        return len(self.values)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "endless", "sample", "left"),
+    [
+        ([(b"a", None, b"b"), (b"c", b"d"), (b"e",)], False, [b"a", b"b", b"c"], 1),
+        ([(b"a",), (None, b"b")], False, [b"a", b"b"], 0),
+        ([(None,)], False, [], 0),
+        ([(None,), (b"a", b"b"), (b"c",)], True, [b"a", b"b"], 1),
+        ([(None,)], True, None, 0),
+    ],
+)
+def test_how_many_values_the_columns_are_inferred_from(monkeypatch, chunks, endless, sample, left):
+    monkeypatch.setattr("kafkacore.decode.infer.SAMPLE", 3)
+    seen = []
+    decoding = SimpleNamespace(ready="known", infer=seen.append)
+    fetched, at = [], 0
+    for values in chunks:
+        behind = (*values, b"behind the end")
+        fetched.append((Fetched(at, behind), at + len(values)))
+        at += len(values)
+    source = iter(fetched)
+    stream = ColumnStream(None, {}, Layout("binary", "binary", False), None, decoding=decoding, endless=endless)
+    assert stream.infer(source) == "known"
+    assert seen == ([] if sample is None else [sample])
+    assert len(list(source)) == left

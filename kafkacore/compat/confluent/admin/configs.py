@@ -43,7 +43,7 @@ class ConfigAdmin(AdminBase):
         Returns:
             By resource a future of ConfigEntry by name.
         """
-        options = self._options("describe_configs", kwargs, broker=-1)
+        options = self._options("describe_configs", kwargs, broker=None)
         keys = _keys(resources)
 
         def work(engine: Engine) -> dict[ConfigResource, Any]:
@@ -63,7 +63,7 @@ class ConfigAdmin(AdminBase):
             By resource a future of None.
         """
         warnings.warn("alter_configs is deprecated: incremental_alter_configs changes what it names", DeprecationWarning, stacklevel=2)
-        options = self._options("alter_configs", kwargs, validate_only=False, broker=-1)
+        options = self._options("alter_configs", kwargs, validate_only=False, broker=None)
         keys = _keys(resources)
         configs = {
             _resource(each): [p.AlterableConfig(name=name, value=_text(value)) for name, value in each.set_config_dict.items()]
@@ -89,7 +89,7 @@ class ConfigAdmin(AdminBase):
         Returns:
             By resource a future of None.
         """
-        options = self._options("incremental_alter_configs", kwargs, validate_only=False, broker=-1)
+        options = self._options("incremental_alter_configs", kwargs, validate_only=False, broker=None)
         keys = _keys(resources, TypeError)
         configs = {_resource(each): _alterations(each) for each in keys}
 
@@ -151,7 +151,7 @@ def _engines(keys: dict[ConfigResource, EnginesResource | None]) -> dict[ConfigR
 
 
 def _asked(options: Options) -> int | None:
-    return None if options.broker < 0 else int(options.broker)
+    return None if options.broker is None or options.broker < 0 else int(options.broker)
 
 
 def _text(value: Any) -> str | None:
