@@ -12,8 +12,8 @@ from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_pr
 
 pytest.importorskip("aiokafka", minversion="0.14")
 
-SUBJECTS = [aiokafka_producing, aiokafka_consuming, aiokafka_administering]
-ON_KAFKA = {"transactions", "offsets_in_a_transaction", "a_fenced_producer", "settings_of_a_topic", "stamps_of_the_broker"}
+pytestmark = pytest.mark.filterwarnings("ignore")  # aiokafka's own
+PACKAGES = ("kafkacore.compat.aiokafka", "aiokafka")
 
 quiet_loggers = quiet("aiokafka", "kafkacore.compat")
 
@@ -24,6 +24,14 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
         yield found
 
 
-@pytest.mark.filterwarnings("ignore")  # aiokafka's own
-def test_programs_over_aiokafka_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.aiokafka", "aiokafka"), servers, ON_KAFKA)
+def test_programs_that_produce_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    on_kafka = {"transactions", "offsets_in_a_transaction", "a_fenced_producer"}
+    compare_programs(subtests, [aiokafka_producing], Face, PACKAGES, servers, on_kafka)
+
+
+def test_programs_that_consume_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare_programs(subtests, [aiokafka_consuming], Face, PACKAGES, servers, {"stamps_of_the_broker"})
+
+
+def test_programs_that_administer_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare_programs(subtests, [aiokafka_administering], Face, PACKAGES, servers, {"settings_of_a_topic"})

@@ -19,13 +19,12 @@ from tests.compat.confluent_face import Face
 
 pytest.importorskip("confluent_kafka", minversion="2.16")
 
-SUBJECTS = {"embedded": [confluent_administering, confluent_serializing, confluent_unknown_topics]}
-SUBJECTS["kafka"] = [*SUBJECTS["embedded"], confluent_clients, confluent_details, confluent_serving]
-ON_KAFKA = {
+PACKAGES = ("kafkacore.compat.confluent", "confluent_kafka")
+OF_ADMINS = {
     "access_lists", "groups_are_listed", "groups_of_the_new_protocol", "offsets_of_a_group", "settings_are_changed_one_by_one", "users",
-    "a_topic_that_does_not_exist", "a_topic_that_the_brokers_do_not_have", "incremental_rebalance_callbacks", "times_that_brokers_give",
-    "transactions",
 }  # fmt: skip
+OF_CLIENTS = {"a_topic_that_does_not_exist", "incremental_rebalance_callbacks", "times_that_brokers_give", "transactions"}
+"""What a real Kafka runs in each run of the tests."""
 AUTHORIZER = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super_users": "User:ANONYMOUS"}
 
 quiet_loggers = quiet("kafkacore")
@@ -40,6 +39,15 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_programs_over_confluent_kafkas_admin_client_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    on_kafka = ON_KAFKA if servers.kind == "kafka" else set()
-    compare_programs(subtests, SUBJECTS[servers.kind], Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, on_kafka)
+def test_programs_that_administer_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare_programs(subtests, [confluent_administering], Face, PACKAGES, servers, OF_ADMINS)
+    if servers.kind == "kafka":
+        compare_programs(subtests, [confluent_clients, confluent_details, confluent_serving], Face, PACKAGES, servers, OF_CLIENTS)
+
+
+def test_programs_of_serializers_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare_programs(subtests, [confluent_serializing], Face, PACKAGES, servers, set())
+
+
+def test_programs_of_topics_that_are_not_known_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare_programs(subtests, [confluent_unknown_topics], Face, PACKAGES, servers, {"a_topic_that_the_brokers_do_not_have"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,10 +23,22 @@ real = pytest.importorskip("confluent_kafka", minversion="2.16")
 cluster = embedded(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False})
 
 
-def test_programs_over_confluent_kafka_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    """Those on a real Kafka are in test_confluent_admin.py, which starts one."""
-    subjects, packages = [confluent_clients, confluent_serving, confluent_details], ("kafkacore.compat.confluent", "confluent_kafka")
-    compare_programs(subtests, subjects, Face, packages, Servers("embedded", cluster.bootstrap_servers), set())
+def compare(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
+    """On a real Kafka test_confluent_admin.py does it, which starts one."""
+    packages = ("kafkacore.compat.confluent", "confluent_kafka")
+    compare_programs(subtests, [subject], Face, packages, Servers("embedded", cluster.bootstrap_servers), set())
+
+
+def test_programs_of_clients_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, confluent_clients, cluster)
+
+
+def test_programs_of_what_poll_serves_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, confluent_serving, cluster)
+
+
+def test_programs_of_details_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, confluent_details, cluster)
 
 
 def librdkafka() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
 from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
@@ -20,7 +22,20 @@ AUTHORIZER = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ANONY
 cluster = embedded(config={"group_min_session_timeout_ms": 500, **AUTHORIZER})
 
 
-@pytest.mark.filterwarnings("ignore")  # kafka-python's own
-def test_programs_over_kafka_python_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    subjects = [kafka_producing, kafka_consuming, kafka_administering]
-    compare_programs(subtests, subjects, Face, PACKAGES, Servers("embedded", cluster.bootstrap_servers), set())
+pytestmark = pytest.mark.filterwarnings("ignore")  # kafka-python's own
+
+
+def compare(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
+    compare_programs(subtests, [subject], Face, PACKAGES, Servers("embedded", cluster.bootstrap_servers), set())
+
+
+def test_programs_that_produce_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, kafka_producing, cluster)
+
+
+def test_programs_that_consume_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, kafka_consuming, cluster)
+
+
+def test_programs_that_administer_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    compare(subtests, kafka_administering, cluster)
