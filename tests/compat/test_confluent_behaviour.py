@@ -23,22 +23,22 @@ real = pytest.importorskip("confluent_kafka", minversion="2.16")
 cluster = embedded(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False})
 
 
-def compare(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
+def see_the_same(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
     """On a real Kafka test_confluent_admin.py does it, which starts one."""
     packages = ("kafkacore.compat.confluent", "confluent_kafka")
     compare_programs(subtests, [subject], Face, packages, Servers("embedded", cluster.bootstrap_servers), set())
 
 
 def test_programs_of_clients_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, confluent_clients, cluster)
+    see_the_same(subtests, confluent_clients, cluster)
 
 
 def test_programs_of_what_poll_serves_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, confluent_serving, cluster)
+    see_the_same(subtests, confluent_serving, cluster)
 
 
 def test_programs_of_details_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, confluent_details, cluster)
+    see_the_same(subtests, confluent_details, cluster)
 
 
 def librdkafka() -> dict[str, str]:

@@ -25,17 +25,17 @@ cluster = embedded(config={"group_min_session_timeout_ms": 500, **AUTHORIZER})
 pytestmark = pytest.mark.filterwarnings("ignore")  # kafka-python's own
 
 
-def compare(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
+def see_the_same(subtests: pytest.Subtests, subject: ModuleType, cluster: EmbeddedCluster) -> None:
     compare_programs(subtests, [subject], Face, PACKAGES, Servers("embedded", cluster.bootstrap_servers), set())
 
 
 def test_programs_that_produce_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, kafka_producing, cluster)
+    see_the_same(subtests, kafka_producing, cluster)
 
 
 def test_programs_that_consume_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, kafka_consuming, cluster)
+    see_the_same(subtests, kafka_consuming, cluster)
 
 
 def test_programs_that_administer_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
-    compare(subtests, kafka_administering, cluster)
+    see_the_same(subtests, kafka_administering, cluster)
