@@ -101,7 +101,7 @@ class Stat:
         return self.rank if share == 0.99 else -1
 
 
-def node(count: int, opened: int, closed: int, latency_ms: Stat) -> Any:
+def counts_of_node(count: int, opened: int, closed: int, latency_ms: Stat) -> Any:
     sent, received = (SimpleNamespace(count=count + more, total=10.0 * count + more) for more in (0, 1))
     closing = {"connections_opened": opened, "connections_closed": closed}
     return SimpleNamespace(sent_bytes=sent, received_bytes=received, latency_ms=latency_ms, throttle_ms=Stat(4), **closing)
@@ -111,11 +111,11 @@ def engine_client() -> Any:
     """Two brokers, one of which is a coordinator as well, an address that was not reached, and a connection to a broker that there was."""
     quiet = Stat(math.nan, math.nan)
     stats = {
-        1: node(3, 2, 1, Stat(8.0, 7.5)),
-        coordinator_id(1): node(5, 1, 1, quiet),
-        2: node(7, 1, 1, quiet),
-        -1: node(9, 0, 0, quiet),
-        3: node(11, 1, 0, quiet),
+        1: counts_of_node(3, 2, 1, Stat(8.0, 7.5)),
+        coordinator_id(1): counts_of_node(5, 1, 1, quiet),
+        2: counts_of_node(7, 1, 1, quiet),
+        -1: counts_of_node(9, 0, 0, quiet),
+        3: counts_of_node(11, 1, 0, quiet),
     }
     nodes = {number: SimpleNamespace(id=number, host=f"h{number}", port=90 + number) for number in (1, 2, -1)}
     parts = [SimpleNamespace(index=number, leader=leader, leader_epoch=6) for number, leader in ((1, 2), (0, 1))]
@@ -129,7 +129,7 @@ def engine_client() -> Any:
     )
 
 
-def broker(number: int, state: str, count: int, connects: int, disconnects: int, **more: Any) -> dict[str, Any]:
+def shown_broker(number: int, state: str, count: int, connects: int, disconnects: int, **more: Any) -> dict[str, Any]:
     address = f"h{number}:{90 + number}"
     nothing = {"rtt": {"avg": 0, "max": 0, "p99": 0}, "throttle": {"avg": 4, "max": 4}}
     counts = {"tx": count, "txbytes": 10 * count, "connects": connects, "disconnects": disconnects}
@@ -150,9 +150,9 @@ def test_the_figures_of_brokers_and_their_sums(monkeypatch: pytest.MonkeyPatch) 
     assert said == {**who, **times, **sums, **others, "brokers": statistics.brokers_of(client)}
     found = statistics.brokers_of(client)
     rows = {
-        "h1:91/1": broker(1, "UP", 8, 3, 2, rx=10, rxbytes=82),
-        "h2:92/2": broker(2, "DOWN", 7, 1, 1, rx=8, rxbytes=71),
-        "h-1:89/bootstrap": broker(-1, "INIT", 9, 0, 0, rx=10, rxbytes=91),
+        "h1:91/1": shown_broker(1, "UP", 8, 3, 2, rx=10, rxbytes=82),
+        "h2:92/2": shown_broker(2, "DOWN", 7, 1, 1, rx=8, rxbytes=71),
+        "h-1:89/bootstrap": shown_broker(-1, "INIT", 9, 0, 0, rx=10, rxbytes=91),
     }
     assert found == {name: {"name": name, **row} for name, row in rows.items()}
     client.node_stats = {1: client.node_stats[1]}

@@ -151,6 +151,27 @@ def test_what_is_wrong_is_raised_behind_a_step_and_what_it_is_not_about_goes_on(
     assert world.said() == ["driver.check_woken", *went_on]
 
 
+@pytest.mark.parametrize("with_group", [False, True])
+def test_where_a_position_is_beyond_the_range_is_asked_for(monkeypatch: pytest.MonkeyPatch, with_group: bool) -> None:
+    world, beyond = World(with_group), errors.OffsetOutOfRange("beyond", topic="t", partition=0)
+    if world.group is not None:
+        world.group.answers["next_wake_ms"] = 30
+
+    def ranged(error: Any, driver: Any, isolation_level: int, step: Any) -> Exception:
+        assert (error, driver, isolation_level) == (beyond, world.driver, 1)
+        world.log.append(step(1_000))
+        return errors.OffsetOutOfRange("with its range", topic="t", partition=0)
+
+    def collect() -> Any:
+        raise beyond
+
+    monkeypatch.setattr("kafkacore.consumer.reading.with_range", ranged)
+    with pytest.raises(errors.OffsetOutOfRange, match="with its range"):
+        world.loop.wait(collect, {}, 5)
+    stepped = ["group.step(1000)", "group.next_wake_ms(1000)", 30] if with_group else [None]
+    assert world.said()[-2 - len(stepped) :] == ["fetcher.send_fetches(1000)", "client.poll(0, 1000)", *stepped]
+
+
 @each_row("why", ["nothing", "owed", "unraised", "woken", "unsettled", "topics", "beyond", "news", "gives up", "joins again"])
 def test_at_once_hands_out_only_what_needs_nothing_before_it(why: str) -> None:
     world = World(with_group=True)
