@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
+from kafkacore.config_secrets import resolve, resolve_all, resolve_hidden
 from kafkacore.config_security import (
     JaasLine,
     RefreshWindow,
@@ -405,3 +406,40 @@ def test_a_brokers_wrong_settings(settings, why):
     with pytest.raises(ConfigError, match=why) as caught:
         BrokerConfig.from_user(settings)
     assert SECRET not in str(caught.value)
+
+
+# ---- secrets by reference
+
+
+def test_secrets_stand_where_they_are_referred_to(monkeypatch, tmp_path):
+    monkeypatch.setenv("PW", SECRET)
+    file = tmp_path / "pw"
+    file.write_text(f"{SECRET}\n\n")
+    for value in ("secret://env/PW", f"secret://file{file}", f"secret://file/{file}", SECRET):
+        assert resolve("p", value) == SECRET
+    line = f'{KAFKA}plain.PlainLoginModule required username="secret://env/PW" password="secret://file{file}";'
+    settings = {"sasl.jaas.config": line, "listener.name.x.plain.sasl_jaas_config": line, "a": "secret://env/PW", "b": "1"}
+    found = resolve_all(settings)
+    assert [parse_jaas(found[name]).options for name in [*settings][:2]] == [{"username": SECRET, "password": SECRET}] * 2
+    assert (found["a"], found["b"]) == (SECRET, "1") and resolve_hidden(settings, lambda name: name != "b", "--set") == found
+    with pytest.raises(ConfigError, match=r"^--set a: a secret:// reference is for a password, key or JAAS line"):
+        resolve_hidden(settings, lambda name: name != "a", "--set")
+
+
+@each_row(
+    ("value", "why"),
+    [
+        *(
+            (f"secret://{each}", "option p: a secret is secret://env/NAME or secret://file/PATH")
+            for each in ("env/", "file/", "vault/x", "env")
+        ),
+        ("secret://env/NOT_THERE", "option p: the environment variable NOT_THERE is not set in this process yet"),
+        ("secret://file/not/there", "option p: /not/there cannot be read in this process: No such file"),
+        ("secret://file{path}", "option p: .* is not UTF-8 text"),
+    ],
+)
+def test_secrets_that_are_not_there(value, why, tmp_path):
+    (tmp_path / "x").write_bytes(b"hush\xff")
+    with pytest.raises(ConfigError, match=why) as caught:
+        resolve("p", value.format(path=tmp_path / "x"), " yet")
+    assert "hush" not in repr(caught.value.__cause__)

@@ -314,10 +314,14 @@ def test_other_tokens_are_refused(token):
 # ---- the client-credentials grant
 
 
-def test_client_credentials():
-    with token_endpoint(200, {"access_token": "abc", "expires_in": 60, "token_type": "Bearer"}) as endpoint:
+@each_row(
+    ("told", "life_ms"),
+    [({"expires_in": 60}, 60_000), ({}, 300_000), ({"expires_in": 0.5}, 500), ({"expires_in": 999_999_999_999}, 999_999_999_999_000)],
+)
+def test_client_credentials(told, life_ms):
+    with token_endpoint(200, {"access_token": "abc", **told, "token_type": "Bearer"}) as endpoint:
         provider = ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", "kafka"), ManualClock(0, T0))
-        assert provider() == ("abc", T0 + 60_000)
+        assert provider() == ("abc", T0 + life_ms)
     basic = "Basic " + base64.b64encode(b"me:hush").decode()
     assert endpoint.asked == [(basic, {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
 
@@ -326,7 +330,8 @@ def test_client_credentials():
     ("status", "body"),
     [
         *((401, {"error": "no\x1b[2J\nkafkacore: deleted everything" + "x" * 30_000}), (500, b"")),
-        *((200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5})),
+        *((200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5}), (201, {"access_token": "t"})),
+        *((200, {"access_token": "t", "expires_in": each}) for each in (0, 1e12, "60")),
     ],
 )
 def test_an_endpoint_that_gives_no_token(status, body):
