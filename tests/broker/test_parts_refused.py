@@ -1,5 +1,7 @@
 """A long request of which some parts are refused: what the others did is in the answer."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafkacore import protocol as p
@@ -7,7 +9,7 @@ from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker
 from kafkacore.broker.slices import Parts, PartsJob, Slices
 from kafkacore.broker.state import Call, Outcome
-from kafkacore.errors import Code
+from kafkacore.errors import Code, InvalidRequest
 from tests.kit.wire import Wire
 
 PARTITIONS = 450
@@ -83,6 +85,57 @@ def test_what_the_other_parts_did_is_answered(api_key, refused, is_late):
         assert (answer.error_code, getattr(answer, "error_message", None), found_in(api_key, answer)) == (Code.NOT_CONTROLLER, message, {})
     else:
         assert (answer.error_code, found_in(api_key, answer)) == (0, expected)
+
+
+def fetched(request, refused):
+    """Offsets of every partition, but for a group that is refused."""
+
+    def topics(group):
+        for topic in group.topics:
+            found = [
+                p.OffsetFetchResponsePartitions(partition_index=at, committed_offset=at, metadata="") for at in topic.partition_indexes
+            ]
+            yield p.OffsetFetchResponseTopics(name=topic.name, partitions=found)
+
+    rows = [
+        {"error_code": Code.NOT_COORDINATOR, "topics": []} if each.group_id == refused else {"topics": [*topics(each)]}
+        for each in request.groups
+    ]
+    groups = [p.OffsetFetchResponseGroup(group_id=each.group_id, **row) for each, row in zip(request.groups, rows, strict=True)]
+    return p.OffsetFetchResponse(groups=groups)
+
+
+@pytest.mark.parametrize("refused", [set(), {1}, {2}, {3}, {4}, {1, 4}, {2, 3}], ids=str)
+def test_a_group_that_is_refused_in_one_part_is_refused_as_a_whole(refused):
+    wanted = {"a": {"t": 3}, "g": {"t": 450, "u": 250}, "z": {"t": 2}}
+    groups = [
+        p.OffsetFetchRequestGroup(
+            group_id=name,
+            topics=[p.OffsetFetchRequestTopics(name=topic, partition_indexes=[*range(count)]) for topic, count in topics.items()],
+        )
+        for name, topics in wanted.items()
+    ]
+    request, answers, calls = p.OffsetFetchRequest(groups=groups), [], []
+
+    def handler(_state, call, part):
+        calls.append(part)
+        return fetched(part, "g" if len(calls) - 1 in refused else None)
+
+    call = Call(8, "bench", 0, 0, answers.append, pytest.fail, "/127.0.0.1")
+    call.elements = 705
+    [parts] = [each for each in SERVED[9].parts if each.is_for(call)]
+    job = PartsJob(parts, handler, None, call, request, Slices(), lambda: (0, 0), answers.append)
+    while job.step():
+        assert not answers
+    assert answers == [fetched(request, "g" if refused else None)] and len(calls) == 7
+
+
+def test_no_item_of_a_part_is_too_long():
+    parts, short = Parts(("rows",), ("rows",), inner=("a", "b"), max_inner_elements=2), SimpleNamespace(a=None, b=[1, 2])
+    parts.check(SimpleNamespace(rows=[short, short]))
+    for longer in (SimpleNamespace(a=[1, 2, 3], b=None), SimpleNamespace(a=[], b=[1, 2, 3])):
+        with pytest.raises(InvalidRequest, match="more than 2 elements in one item"):
+            parts.check(SimpleNamespace(rows=[short, longer]))
 
 
 def test_an_unknown_kind_of_election_is_refused_for_every_partition():
