@@ -384,7 +384,7 @@ class Registry:
             return found
         answer = None
         if patient or self._clock() - self._unknown.get(number, -UNKNOWN_S) >= UNKNOWN_S:
-            answer = self._get(f"/schemas/ids/{number}{_form(kind)}", (NO_SCHEMA,), tries=TRIES if patient else 1)
+            answer = self._get(f"/schemas/ids/{number}{_form(kind)}", (NO_SCHEMA,), patient)
             if answer is None and not patient:
                 with self._lock:
                     if len(self._unknown) >= SCHEMAS_KEPT:
@@ -443,13 +443,13 @@ class Registry:
         walk = _References(self._get, self._clock, kind, what)
         return walk.schema(answer, what, 0), walk.characters
 
-    def _get(self, path: str, absent: tuple[int, ...], tries: int = 1, renewed: bool = False) -> Any:
+    def _get(self, path: str, absent: tuple[int, ...], patient: bool = False, renewed: bool = False) -> Any:
         """Asks; None when the registry knows no such thing. Tries again what may pass, at each address, within the time of one question.
 
         Args:
             path: of the question.
             absent: the registry's codes for that there is no such thing. Another 404 is not a registry's.
-            tries: how often it may say so before it is believed.
+            patient: it is believed only when it says so at the last try.
             renewed: who asks was looked up again since it was refused.
 
         Raises:
@@ -487,11 +487,11 @@ class Registry:
                 why = f"{base}: HTTP status {answer.status} for {path}"
                 if answer.status in (401, 403):
                     if not renewed and self._has_changed(access):
-                        return self._get(path, absent, tries, True)
+                        return self._get(path, absent, patient, True)
                     raise errors.AuthenticationFailedError(f"the schema registry does not let us in: {why}")
                 if answer.status not in RETRIED:
                     raise errors.UsageError(f"the schema registry refuses: {why}")
-            if unknown == len(access.bases) and attempt >= tries:
+            if unknown == len(access.bases) and not patient:
                 return None
         if unknown:
             return None
@@ -596,7 +596,7 @@ class _References:
             return known
         if self._clock() >= self._end_s:
             raise errors.KafkaTimeoutError(f"what the schema registry's {self._what} refers to has not come within {SCHEMA_SECONDS:.0f} s")
-        found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}{_form(self._kind)}", NO_SUBJECT, tries=TRIES)
+        found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}{_form(self._kind)}", NO_SUBJECT, True)
         if found is None:
             raise errors.CorruptDataError(f"{what} refers to subject {subject!r} version {version}, which the schema registry lacks")
         schema = self._known[subject, version] = self.schema(found, f"subject {subject!r}", depth + 1)

@@ -98,7 +98,7 @@ def test_a_transaction_is_marked_when_every_leader_has_written(stage):
     keeper = stage.prepared(P0, P1)
     stage.send(keeper)
     ((target, version, done),) = stage.appended
-    assert (target, version) == (P0, 2)
+    assert (target, version, stage.peers.sent[0][2]) == (P0, 2, 2)
     node_id, request, respond = stage.peers.take()
     (marker,) = request.markers
     assert (node_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result) == (THERE, 1, 5, True)
@@ -362,6 +362,13 @@ def test_a_coordinator_that_resigned_stops(stage):
     stage.answer_next(Code.NOT_LEADER_OR_FOLLOWER)
     stage.later()
     assert (stage.peers.sent, stage.marked) == ([], [])
+    refused = stage.prepared(P1)
+    stage.send(refused)
+    stage.answer_next(Code.NOT_LEADER_OR_FOLLOWER)
+    stage.later(99)
+    assert stage.peers.sent == []
+    stage.later(1)
+    assert len(stage.peers.sent) == 1
 
 
 def test_a_writer_answers_when_all_is_written_or_refused(stage, caplog):
@@ -489,6 +496,7 @@ def test_a_coordinator_that_does_not_answer(where, outcome, code):
 def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     stage = verifier(where=THERE)
     told = ask_verifier(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
+    assert (stage.peers.sent[0][0], stage.peers.sent[0][2], stage.peers.lanes) == (THERE, 5, ["transactions"])
     _, request, respond = stage.peers.take()
     (transaction,) = request.transactions
     assert (transaction.verify_only, transaction.producer_id, transaction.topics[0].partitions) == (not adds, 7, [0, 1])

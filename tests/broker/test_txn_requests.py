@@ -157,6 +157,30 @@ def test_leaders_as_transactions_see_them():
     assert told[0]["t", 0].code == Code.COORDINATOR_NOT_AVAILABLE and "there is no topic" in told[0]["t", 0].message
 
 
+def test_what_a_commit_of_offsets_asks_of_the_coordinator(monkeypatch):
+    bench = Coordinated()
+    asked, state = [], bench.state
+    monkeypatch.setattr(state.transactions.verifier, "ask", lambda *given: asked.append(given[:-1]) or given[-1]({}))
+    monkeypatch.setattr(state.groups.runtime, "serves", lambda partition: True)
+    answer, written = p.TxnOffsetCommitResponse(topics=[p.TxnOffsetCommitResponseTopic(name="t")]), []
+
+    def write(*given):
+        written.append((*given[:3], given[5] is not None, given[6]))
+        given[4](answer)
+
+    monkeypatch.setattr(state.groups.runtime, "write_transactional", write)
+    partitions = [p.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+    topics = [p.TxnOffsetCommitRequestTopic(name="t", partitions=partitions)]
+    request = p.TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=7, producer_epoch=3, topics=topics)
+    for version in (3, 4, 5):
+        assert bench.ask(request, version).topics == answer.topics
+    supports = (Support.NO_ABORTABLE_ERROR, Support.ABORTABLE_ERROR, Support.ADDS_BY_WRITING)
+    assert asked == [("x", WHO, GROUP, support) for support in supports]
+    assert written == [(GROUP[0][1], 7, 3, True, "g")] * 3
+    monkeypatch.setattr(state.transactions.verifier, "ask", lambda *given: given[-1]({GROUP[0]: errors.NetworkError("gone")}))
+    assert bench.ask(request, 4).topics[0].partitions[0].error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
 # ---- what is known of a transactional id
 
 

@@ -290,6 +290,10 @@ def proto_file() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="p", syntax="proto3", dependency=["google/protobuf/timestamp.proto"])
     other = file.message_type.add(name="Other")
     add(other, "z", FIELD.TYPE_SINT64)
+    for name, kind in (("flag", FIELD.TYPE_BOOL), ("f", FIELD.TYPE_FLOAT), ("d", FIELD.TYPE_DOUBLE), ("t", FIELD.TYPE_STRING)):
+        add(other, name, kind)
+    add(other, "y", FIELD.TYPE_BYTES)
+    add(other, "e", FIELD.TYPE_ENUM, of=".p.E")
     message = file.message_type.add(name="M")
     add(message, "i", FIELD.TYPE_INT32)
     add(message, "s", FIELD.TYPE_STRING)
@@ -418,6 +422,41 @@ def test_files_that_are_no_descriptor_sets(tmp_path: Path) -> None:
         (tmp_path / "set").write_bytes(descriptor_pb2.FileDescriptorSet(file=files).SerializeToString())
         with pytest.raises(ConfigError, match=r"option value\.schema: .*set: TypeError"):
             protobuf.from_file(str(tmp_path / "set"), "p.M")
+
+
+NAMES = (
+    "TINYINT BIGINT FLOAT DOUBLE DECIMAL(20,0) BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ ARRAY<INT> MAP<STRING,INT> STRUCT<x:INT>"
+)
+COLUMNS = dict(zip("ilfgnbsydtzamr", NAMES.split(), strict=True))
+
+
+@each_row(
+    ("kind", "columns"),
+    [
+        *(("int", "ilfg"), ("long", "ilfg"), ("float", "fg"), ("double", "fg"), ("boolean", "b"), ("string", "s"), ("bytes", "y")),
+        *(({"type": "int", "logicalType": "date"}, "ilfgd"), ({"type": "fixed", "name": "F", "size": 1}, "y"), ("null", "ilfgnbsyamr")),
+        *(({"type": "long", "logicalType": f"{zone}timestamp-micros"}, "ilfgtz") for zone in ("", "local-")),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "n"),
+        *(({"type": "enum", "name": "E", "symbols": ["A"]}, "s"), ({"type": "array", "items": "int"}, "a")),
+        *(({"type": "map", "values": "int"}, "m"), ({"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}, "r")),
+        *((".z", "ilfgn"), (".flag", "b"), (".f", "fg"), (".d", "fg"), (".t", "s"), (".y", "y"), (".e", "ils")),
+    ],
+)
+def test_which_columns_a_type_can_become(kind: Any, columns: str) -> None:
+    """Of Avro; with a point before it the field of a Protobuf message."""
+    found = ""
+    other = protobuf.pool_of([proto_file()], "x").FindMessageTypeByName("p.Other")
+    for letter, column in COLUMNS.items():
+        try:
+            if isinstance(kind, str) and kind.startswith("."):
+                protobuf.ProtobufDecoder(list(ddl.parse(f"{kind[1:]} {column}", "o")), other, None, framed=False)
+            else:
+                avro_decoder(record_of(kind), f"a {column}")
+        except ConfigError as error:
+            assert f"cannot be read as {ddl.name_of(ddl.parse(f'a {column}', 'o').field(0).type)}" in str(error)
+        else:
+            found += letter
+    assert found == columns
 
 
 # ---- with a registry -----------------------------------------------------------------------------------------------------------------
