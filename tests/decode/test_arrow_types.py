@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkacore.decode.arrow_types import json_decoder
+from kafkacore.decode.arrow_types import json_decoder, plan
 from kafkacore.decode.base import RowFailed
+from kafkacore.decode.ddl import spark_list, spark_map
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
 from kafkacore.producer.frame_json import json_column
@@ -222,3 +223,60 @@ def test_the_second_of_a_row_s_list_is_a_moment_that_pyarrow_does_not_read() -> 
     found = decoded(json_column(pa.StructArray.from_arrays([sent], ["c0"])), pa.schema([("c0", kind)]))
     assert not found.faults
     assert found.columns[0].cast(kind).to_pylist() == sent.to_pylist()
+
+
+@each_row(
+    ("kind", "read", "is_finished"),
+    [
+        *(
+            (kind, kind, False)
+            for kind in (pa.int8(), pa.int64(), pa.string(), pa.bool_(), pa.decimal128(38, 38), pa.timestamp("us", "UTC"))
+        ),
+        (pa.list_(pa.int32()), spark_list(pa.int32()), False),
+        (pa.map_(pa.string(), pa.int32()), spark_map(pa.string(), pa.int32()), False),
+        (pa.struct([("a", pa.int8()), ("b", pa.date32())]), pa.struct([("a", pa.int8()), ("b", pa.date32())]), False),
+        *((kind, pa.int64(), True) for kind in (pa.uint8(), pa.uint16(), pa.uint32())),
+        (pa.uint64(), pa.decimal128(36, 16), True),
+        (pa.float16(), pa.float32(), True),
+        (pa.date64(), pa.date32(), True),
+        (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC"), True),
+        (pa.timestamp("ms"), pa.timestamp("us"), True),
+        (pa.timestamp("ns", "UTC"), pa.string(), True),
+        (pa.time32("s"), pa.string(), True),
+        (pa.decimal32(5, 2), pa.decimal128(5, 2), True),
+        (pa.decimal256(38, 3), pa.decimal128(38, 3), True),
+        (pa.decimal256(39, 3), pa.string(), True),
+        (pa.binary(3), pa.binary(), True),
+        (pa.dictionary(pa.int8(), pa.uint8()), pa.int64(), True),
+        (pa.run_end_encoded(pa.int16(), pa.int8()), pa.int8(), True),
+        (pa.null(), pa.string(), True),
+        (pa.list_(pa.int32(), 2), spark_list(pa.int32()), True),
+        (pa.list_(pa.uint8()), spark_list(pa.int64()), True),
+        (pa.map_(pa.int8(), pa.int8()), spark_map(pa.string(), pa.int8()), True),
+        (pa.map_(pa.string(), pa.uint8()), spark_map(pa.string(), pa.int64()), True),
+        (pa.struct([("a", pa.int8()), ("b", pa.uint8())]), pa.struct([("a", pa.int8()), ("b", pa.int64())]), True),
+    ],
+)
+def test_what_each_type_is_read_as(kind: Any, read: Any, is_finished: bool) -> None:
+    found = plan(kind, "c")
+    assert (found.read, found.finish is not None) == (read, is_finished)
+
+
+@each_row(
+    ("kind", "text", "key"),
+    [
+        (pa.binary(), "YWI=", b"ab"),
+        (pa.binary(2), "YWI=", b"ab"),
+        (pa.bool_(), "true", True),
+        (pa.int8(), "-128", -128),
+        (pa.uint64(), "18446744073709551615", 2**64 - 1),
+        (pa.decimal128(5, 2), "1.005", decimal.Decimal("1.01")),
+        (pa.date32(), "2020-02-29", datetime.date(2020, 2, 29)),
+        (pa.timestamp("ms"), "1970-01-01T00:00:00.0019", datetime.datetime(1970, 1, 1, 0, 0, 0, 1_000)),
+    ],
+)
+def test_keys_have_a_text_in_json(kind: Any, text: str, key: Any) -> None:
+    values = [b'{"c":{"%b":1}}' % text.encode(), b'{"c":{}}', b'{"c":null}', b'{"c":{"x":1}}', b'{"c":{"%b":null}}' % text.encode()]
+    found = decoded(values, pa.schema([("c", pa.map_(kind, pa.int8()))]))
+    assert list(found.faults) == [3]
+    assert found.columns[0].to_pylist() == [[(key, 1)], [], None, None, [(key, None)]]

@@ -283,6 +283,33 @@ def test_many_bad_values_cost_no_more_than_their_number(wrong: bytes, every: int
     assert sum(decoder.calls) < 12 * count + len(faults) * 64 * base.PIECES
 
 
+@each_row("wrong", [b'{"a":{"x":"y"}}', b"{", b'{"a":{"x":1}}{}'])
+def test_where_the_library_says_which_value_is_bad_it_is_believed(wrong: bytes) -> None:
+    decoder = Counting("a STRUCT<x: INT>")
+    found, faults = rows(decoder, [wrong if at == 70 else b'{"a":{"x":1}}' for at in range(100)])
+    assert (list(faults), found.count(({"x": 1},))) == ([70], 99)
+    assert decoder.calls == [100, 70, 29]
+
+
+class CountingCells(CsvDecoder):
+    """As `Counting`; a value by itself is one call, too."""
+
+    calls: list[int]
+
+    def _block(self, values: Any) -> Any:
+        self.calls.append(len(values))
+        return super()._block(values)
+
+
+@each_row("wrong", [b"x,1", b"1", b"1,2,3"])
+def test_a_bad_line_is_found_at_once(wrong: bytes) -> None:
+    fields = list(ddl.parse("a INT, b STRING", "o"))
+    decoder = CountingCells(fields, fields, ",")
+    decoder.calls = []
+    found, faults = rows(decoder, [wrong if at == 70 else b"1,z" for at in range(100)])
+    assert (list(faults), found.count((1, "z")), decoder.calls) == ([70], 99, [100, 70, 1, 29])
+
+
 def test_the_registrys_prefix_is_taken_off() -> None:
     decoder = base.Unframed(json_decoder("a INT"))
     frame = b"\x00\x00\x00\x00\x07"
