@@ -220,6 +220,14 @@ def test_a_size_that_the_bytes_cannot_have_is_corrupt_and_not_too_large():
             c.decompress(c.SNAPPY, bytes([size & 127 | 128, size >> 7]) + bytes(98), CAP)
     with pytest.raises(CorruptDataError, match="snappy data is truncated"):
         c.decompress(c.SNAPPY, b"\xff\xff\xff\xff\xff\x01" + bytes(50), CAP)
+    for block, says in (
+        ("00000000", "snappy data is truncated"),
+        ("ffffffff", "snappy block of -1 bytes in the 0 left"),
+        ("0000000201", "snappy block of 2 bytes in the 1 left"),
+        ("000000", "snappy block length is truncated"),
+    ):
+        with pytest.raises(CorruptDataError, match=says):
+            c.decompress(c.SNAPPY, c.compress(c.SNAPPY, b"") + bytes.fromhex(block), CAP)
     zeros = snappy.compress(bytes(CAP))  # the most that a byte can make
     assert 21 * len(zeros) < CAP == len(c.decompress(c.SNAPPY, zeros, CAP))
 
