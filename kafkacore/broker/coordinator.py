@@ -361,10 +361,6 @@ class CoordinatorRuntime(Generic[S]):
         """All that are here, loaded or not."""
         return [context.shard for context in self._contexts.values()]
 
-    def partitions(self) -> list[int]:
-        """The partitions whose shards are here and loaded."""
-        return [index for index, context in self._contexts.items() if context.ready]
-
     def held(self) -> list[int]:
         """The partitions this broker leads, loaded or not."""
         return list(self._contexts)

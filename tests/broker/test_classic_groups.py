@@ -149,6 +149,19 @@ def test_a_member_that_waits_and_leaves_is_answered():
     assert code(waiting) == Code.UNKNOWN_MEMBER_ID
 
 
+def test_members_that_wait_for_their_assignment_and_leave_are_answered():
+    bench = GroupBench()
+    joins = [bench.join(version=3) for _ in range(3)]
+    bench.advance(3_000)
+    answers = [each.response for each in joins]
+    followers = [each.member_id for each in answers if each.member_id != each.leader]
+    syncs = [bench.sync(member_id, 1) for member_id in followers]
+    assert all(each.waits for each in syncs)
+    bench.leave((followers[0], None))
+    assert [code(each) for each in syncs] == [Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS]
+    assert list(bench.group().members) == [each.member_id for each in answers if each.member_id != followers[0]]
+
+
 @each_row(
     ("options", "expected"),
     [

@@ -512,6 +512,40 @@ def test_looking_at_consumer_groups():
     assert not any(dict(bench.stored()).values())  # of what was ever written nothing stays when the log is compacted
 
 
+def test_members_are_described_with_all_that_they_said_and_all_that_they_still_have():
+    bench = ConsumerGroupBench(partitions=2)
+    topic_b = bench.topic("b", 1).topic_id
+    said = {"instance_id": "i", "rack_id": "r", "subscribed_topic_names": ["b", "a"], "subscribed_topic_regex": "c.*"}
+    joins = {"member_epoch": 0, "rebalance_timeout_ms": 30_000, "topic_partitions": []}
+    epoch = bench.ask(p.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", **said, **joins), 1).member_epoch
+    bench.join("o", protocols=wish())
+    bench.beat("m", epoch, owned={bench.a: {0, 1}, topic_b: {0}}, instance="i")  # it has to give one of a up
+    (group,) = bench.ask(p.ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
+
+    def described(assignment):
+        return [(bytes(topic.topic_id), topic.topic_name, topic.partitions) for topic in assignment.topic_partitions]
+
+    first, other = group.members
+    assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch, first.member_type) == ("m", "i", "r", epoch, 1)
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["a", "b"], "c.*")
+    assert sorted(described(first.assignment), key=str) == sorted([(bench.a, "a", [0, 1]), (topic_b, "b", [0])], key=str)
+    assert sorted(described(first.target_assignment), key=str) == sorted([(bench.a, "a", [0]), (topic_b, "b", [0])], key=str)
+    assert (other.member_id, other.instance_id, other.rack_id, other.member_epoch, other.member_type) == ("o", None, None, epoch + 1, 0)
+    assert (described(other.assignment), described(other.target_assignment)) == ([], [(bench.a, "a", [1])])
+    assert (group.group_epoch, group.assignment_epoch, group.group_state) == (epoch + 1, epoch + 1, "Reconciling")
+
+
+@each_row(
+    ("group", "member", "behind", "goes"),
+    [("none", "m", None, False), ("g", "who", None, False), ("g", "m", 1, False), ("g", "m", 0, True), ("g", "m", None, True)],
+)
+def test_what_comes_too_late_removes_no_member(group, member, behind, goes):
+    bench = ConsumerGroupBench()
+    now = bench.beat("m", 0, topics=["a"]).member_epoch
+    epoch = None if behind is None else now - behind
+    assert bool(bench.shard.consumers.expire(group, member, epoch, "a test").records) == goes
+
+
 def test_a_new_coordinator_goes_on_where_the_old_one_was():
     bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     epoch = bench.beat("m1", 0, topics=["a"], regex="a+", rebalance_ms=500, assignor="range").member_epoch
