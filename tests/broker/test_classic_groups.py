@@ -451,6 +451,23 @@ def test_a_dead_group_serves_nothing():
         assert (answer.error_code, answer.member_id) == (Code.COORDINATOR_NOT_AVAILABLE, member_id)
 
 
+def test_a_group_with_members_is_neither_deleted_nor_are_offsets_that_only_it_knows_of():
+    """What members of another protocol than the consumers' read is not known."""
+    for kind, expected in (("consumer", [Code.NON_EMPTY_GROUP]), ("connect", [Code.NON_EMPTY_GROUP] * 2)):
+        bench = GroupBench()
+        bench.join(bench.known_id(kind=kind), kind=kind)
+        bench.advance()
+        found = []
+        for ask in (bench.group().validate_delete, bench.group().validate_offset_delete):
+            try:
+                ask()
+            except errors.GroupNotEmpty as error:
+                found.append(error.code)
+        assert found == expected
+    with pytest.raises(errors.UnknownMemberId, match="instance id 'x'"):
+        bench.group().validate_member("m", "x")
+
+
 @each_row("leader", [None, "gone", "a", "b"])
 @each_row("joined", ["", "b", "ab"])
 def test_a_member_leads_that_has_joined(leader, joined):

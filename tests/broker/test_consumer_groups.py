@@ -879,3 +879,13 @@ def test_classic_groups_that_cannot_become_consumer_groups():
     bench.advance()
     assert other.response.error_code == 0
     assert "is malformed" in bench.beat("m", 0, topics=["a"], group="h").error_message
+    bench = ConsumerGroupBench(group_consumer_max_size=1)
+    bench.stable("a", "b", protocols=wish())
+    assert "exceeds the consumer group maximum size" in bench.beat("m", 0, topics=["a"]).error_message
+    bench = ConsumerGroupBench()
+    member = bench.known_id(protocols=wish())
+    waiting = bench.join(member, protocols=wish())
+    bench.advance()
+    bench.sync(member, waiting.response.generation_id, {member: encode_stored(ConsumerProtocolAssignment(user_data=b"x"), 1)})
+    assert "unsupported custom assignor" in bench.beat("m", 0, topics=["a"]).error_message
+    assert bench.group().kind == "classic"

@@ -3,6 +3,7 @@
 from group_bench import GroupBench, subscription
 
 from kafkacore import protocol as p
+from kafkacore.broker.coordinator_shard import ReplayedRecord
 from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.errors import Code
@@ -257,5 +258,36 @@ def test_the_coordinator_says_why_it_cannot_answer():
     newer = bench.ask(p.OffsetFetchRequest(group_id="g", topics=topics), 5)
     assert (newer.error_code, newer.topics) == (Code.NOT_COORDINATOR, [])
     assert bench.ask(p.ListGroupsRequest(), 5).groups == []
-    assert [each.error_code for each in bench.ask(p.DescribeGroupsRequest(groups=["g"]), 5).groups] == [Code.NOT_COORDINATOR]
-    assert [each.error_code for each in bench.ask(p.DeleteGroupsRequest(groups_names=["g"]), 2).results] == [Code.NOT_COORDINATOR]
+    described = bench.ask(p.DescribeGroupsRequest(groups=["g", "h"]), 5).groups
+    deleted = bench.ask(p.DeleteGroupsRequest(groups_names=["g", "h", "g"]), 2).results
+    for found in (described, deleted):
+        assert [(each.group_id, each.error_code) for each in found] == [("g", Code.NOT_COORDINATOR), ("h", Code.NOT_COORDINATOR)]
+    assert delete_offsets(bench, A0).error_code == Code.NOT_COORDINATOR
+
+
+def test_a_marker_says_whose_transaction_ended_and_how():
+    bench = bench_with_topic()
+    given = []
+    groups, ended = (
+        bench.state.groups,
+        p.txn.WritableTxnMarker(producer_id=7, producer_epoch=1, transaction_result=True, coordinator_epoch=3, transaction_version=2),
+    )
+    groups.runtime.complete_transaction = lambda *args: given.append(args)
+    groups.write_marker(5, ended, print)
+    assert given == [(5, 7, 1, 3, True, print, 2, bench.state.config.request_timeout_ms)]
+
+
+@each_row("committed", [False, True])
+def test_offsets_of_a_transaction_count_when_it_is_committed(committed):
+    bench = bench_with_topic()
+    bench.commit({A0: 1, A1: 1})
+    parts = [p.TxnOffsetCommitRequestPartition(partition_index=at, committed_offset=9, committed_metadata="") for at in (0, 1)]
+    topics = [p.TxnOffsetCommitRequestTopic(name="a", partitions=parts)]
+    shard = bench.shard
+    written = shard.commit_in_transaction(p.TxnOffsetCommitRequest(group_id="g", topics=topics))
+    for nth, record in enumerate(written.records):
+        shard.replay(ReplayedRecord(100 + nth, 7, 1, record.key, record.value))
+    assert bench.fetch(A0, A1, require_stable=True) == dict.fromkeys((A0, A1), Code.UNSTABLE_OFFSET_COMMIT)
+    shard.replay_end_marker(102, 7, 1, committed)
+    shard.committed_to(103)
+    assert bench.fetch(A0, A1) == bench.fetch(A0, A1, require_stable=True) == dict.fromkeys((A0, A1), 9 if committed else 1)

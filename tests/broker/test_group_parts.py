@@ -1,5 +1,6 @@
 """The parts of consumer groups that are plain functions: assignors, one member's next step, regular expressions."""
 
+import itertools
 import random
 import re
 import zlib
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from kafkacore.broker.groups import topic_regex
 from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
-from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState
+from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState, ClassicMember
+from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState, owned_of
 from kafkacore.broker.groups.reconcile import next_step
 from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COST_PER_MS, MAX_EXPRESSIONS, RegexResolver
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
+from kafkacore.protocol.stored import CurrentTopicPartitions
 from tests.kit.inside import expressions_of
 from tests.kit.rows import each_row
 
@@ -450,3 +453,61 @@ def test_an_instance_id_belongs_to_its_last_member_until_that_one_goes():
     assert group.static_members == {"i": "second", "j": "other"}
     group.drop_member("second")
     assert group.static_members == {"j": "other"}
+
+
+# ---- what groups know
+
+
+def test_groups_and_members_begin_with_nothing():
+    group = ConsumerGroup("g")
+    assert (group.epoch, group.assignment_epoch, group.seen_epoch, group.metadata_hash, group.assignment_wall_ms) == (1, 1, 1, 0, 0)
+    assert (group.seen_topics_version, group.regexes_version, group.regexes_wall_ms, group.consumer_count) == (-1, -1, 0, 0)
+    assert (group.members, group.static_members, group.target, group.regexes) == ({}, {}, {}, {})
+    member = ConsumerMember("m")
+    assert (member.epoch, member.previous_epoch, member.rebalance_timeout_ms, member.state) == (0, -1, -1, MemberState.STABLE)
+    assert not (member.assigned or member.pending_revocation or member.topic_names or member.uses_classic_protocol)
+    classic = ClassicGroup("g", ClassicGroupState.EMPTY, 5)
+    assert (classic.generation, classic.state_timestamp_ms, classic.joined_count()) == (0, 5, 0)
+    assert not (classic.new_member_added or classic.rebalance_is_due or classic.pending_joins or classic.pending_syncs)
+    assert {classic.protocol_type, classic.protocol_name, classic.leader, classic.subscribed_topics} == {None}
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (2**31 - 2, 2**31 - 1), (2**31 - 1, 0)])
+def test_generations_begin_again_behind_the_last_one(before, after):
+    group = ClassicGroup("g", ClassicGroupState.EMPTY, 0)
+    group.generation = before
+    group.transition_to(ClassicGroupState.PREPARING_REBALANCE, 1)
+    group.pending_syncs.add("m")
+    group.init_next_generation(7)
+    assert (group.generation, group.state, group.state_timestamp_ms, group.pending_syncs) == (after, ClassicGroupState.EMPTY, 7, set())
+
+
+def test_a_session_ends_only_of_a_member_that_waits_for_no_answer():
+    found = []
+    for satisfied, is_new, joins, syncs in itertools.product((False, True), repeat=4):
+        member = ClassicMember("m", None, "client", "host", 1, 2, "consumer", [])
+        assert not (member.is_new or member.heartbeat_satisfied or member.is_static or member.awaiting_join or member.awaiting_sync)
+        member.heartbeat_satisfied, member.is_new = satisfied, is_new
+        member.awaiting_join, member.awaiting_sync = (print if each else None for each in (joins, syncs))
+        found.append(member.has_satisfied_heartbeat())
+    assert found == [False, True, True, True] + [False] * 4 + [True] * 8
+
+
+def test_who_takes_the_place_of_a_static_member_counts_in_its_stead():
+    group = ConsumerGroup("g")
+    group.put_member(ConsumerMember("old", instance_id="i", topic_names=frozenset({"t"})))
+    group.put_member(ConsumerMember("other", topic_regex="a.*"))
+    new = ConsumerMember("new", instance_id="i", topic_names=frozenset({"u"}))
+    assert group.members_with(new) == {"other": group.members["other"], "new": new}
+    assert group.members_with(new._replace(instance_id=None)).keys() == {"old", "other", "new"}
+    assert [each.member_id for each in group.replaced_by(new)] == ["old"]
+    assert group.wanted() == ({"t"}, {"a.*"})
+    assert group.wanted(group.replaced_by(new), new) == ({"u"}, {"a.*"})
+    assert group.wanted(group.members.values(), new._replace(topic_regex="b")) == ({"u"}, {"b"})
+
+
+def test_epochs_of_partitions_are_those_of_the_record_or_of_the_member():
+    """Kafka before 4.3 did not write them."""
+    topics = [CurrentTopicPartitions(topic_id=T0, partitions=[1, 2], assignment_epochs=epochs) for epochs in (None, [3], [3, 4])]
+    assert [owned_of([topic], 9) for topic in topics] == [{T0: {1: 9, 2: 9}}] * 2 + [{T0: {1: 3, 2: 4}}]
+    assert owned_of([topics[2], topics[0]._replace(topic_id=T1)], 9) == {T0: {1: 3, 2: 4}, T1: {1: 9, 2: 9}}
