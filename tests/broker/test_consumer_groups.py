@@ -776,6 +776,17 @@ def test_who_joins_a_mixed_group(options, expected):
         assert bench.join(found.member_id, protocols=wish(), version=3).response.error_code == 0
 
 
+def test_all_protocols_of_a_classic_member_are_kept():
+    bench, _, _ = mixed_group()
+    both = (*wish(), ("other", wish()[0][1]))
+    bench.leave(("", "y"))
+    assert bench.join("o", protocols=both, session_ms=9_000).response.protocol_name == "range"
+    classic = bench.group().members["o"].classic
+    assert [(each.name, bytes(each.metadata)) for each in classic.supported_protocols] == [*both]
+    assert (classic.session_timeout_ms, bench.group().members["o"].rebalance_timeout_ms) == (9_000, 30_000)
+    assert bench.join("p", protocols=both[1:]).response.error_code == 0, "all classic members know it"
+
+
 @each_row(
     ("options", "expected"),
     [

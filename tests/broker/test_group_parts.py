@@ -19,6 +19,7 @@ from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COS
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
+from kafkacore.protocol import JoinGroupRequestProtocol
 from kafkacore.protocol.stored import CurrentTopicPartitions
 from tests.kit.inside import expressions_of
 from tests.kit.rows import each_row
@@ -470,6 +471,21 @@ def test_groups_and_members_begin_with_nothing():
     assert (classic.generation, classic.state_timestamp_ms, classic.joined_count()) == (0, 5, 0)
     assert not (classic.new_member_added or classic.rebalance_is_due or classic.pending_joins or classic.pending_syncs)
     assert {classic.protocol_type, classic.protocol_name, classic.leader, classic.subscribed_topics} == {None}
+
+
+def test_a_member_that_goes_is_counted_no_more():
+    group = ClassicGroup("g", ClassicGroupState.EMPTY, 5)
+    for name in "ab":
+        protocols = [JoinGroupRequestProtocol(name=each, metadata=b"") for each in ("range", name)]
+        group.add(ClassicMember(name, f"i-{name}", "client", "host", 1, 2, "consumer", protocols), print)
+    assert (group.joined_count(), group.leader, group.static_members) == (2, "a", {"i-a": "a", "i-b": "b"})
+    group.transition_to(ClassicGroupState.PREPARING_REBALANCE, 1)
+    group.pending_syncs |= {"a", "b"}
+    group.remove("b")
+    assert (group.joined_count(), group.leader, group.static_members, group.pending_syncs) == (1, "a", {"i-a": "a"}, {"a"})
+    assert [group.supports_protocols("consumer", [name]) for name in ("range", "a", "b")] == [True, True, False]
+    group.remove("a")
+    assert (group.joined_count(), group.leader, group.static_members, group.pending_syncs) == (0, None, {}, set())
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (2**31 - 2, 2**31 - 1), (2**31 - 1, 0)])

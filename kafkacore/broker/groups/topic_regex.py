@@ -159,17 +159,15 @@ class Regex:
     def _accepted_by(self, char: str) -> int:
         self.cost += len(self._program) + len(self.pattern)
         results: dict[Test, bool] = {}  # repeated parts share their tests
-        bits = bytearray(len(self._program) // 8 + 1)
+        accepted = 0
         for place, op in enumerate(self._program):
             if op.test is not None:
                 passes = results.get(op.test)
                 if passes is None:
                     passes = results[op.test] = op.test(char)
                 if passes:
-                    bits[place >> 3] |= 1 << (place & 7)
-        if len(self._accepted) >= 256:
-            self._accepted.clear()
-        accepted = self._accepted[char] = int.from_bytes(bits, "little")
+                    accepted |= 1 << place
+        self._accepted[char] = accepted  # names have few characters
         return accepted
 
     def _lead(self, nth: int, digit: str) -> int:
@@ -210,18 +208,15 @@ class Regex:
 
     def _joined(self, place: int, further: Callable[[int], Iterable[int]]) -> int:
         """The places that are found from one."""
-        bits = bytearray(len(self._program) // 8 + 1)
         seen = {place}
         waiting = [place]
         while waiting:
-            place = waiting.pop()
-            bits[place >> 3] |= 1 << (place & 7)
-            for following in further(place):
+            for following in further(waiting.pop()):
                 if following not in seen:
                     seen.add(following)
                     waiting.append(following)
         self.cost += len(seen)
-        return int.from_bytes(bits, "little")
+        return sum(1 << place for place in seen)
 
     def _reach_all(self) -> list[int]:
         """For each place those that it reaches without a character in the middle of the text, itself included: each as the union of those

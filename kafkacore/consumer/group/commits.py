@@ -208,7 +208,7 @@ class OffsetCommits:
         self._queries: list[CommittedQuery] = []
         self._asked: dict[int, object] = {}  # id of a query -> its request under way
         self._goes_by_name = False  # the last answer was of a version that names topics
-        self._failed_tries = -1  # answers carry no time: the next step starts the back-off
+        self._failed_tries: int | None = None  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
         self.answered: deque[Commit] = deque()
         self.notes_all = False
@@ -272,9 +272,9 @@ class OffsetCommits:
 
     def step(self, now_ms: int) -> None:
         """Sends what can be sent."""
-        if self._failed_tries >= 0:
+        if self._failed_tries is not None:
             self._retry_at_ms = now_ms + self._pause_ms(self._failed_tries)
-            self._failed_tries = -1
+            self._failed_tries = None
         for query in self._queries:
             if query.failed:
                 query.failed = False
@@ -316,7 +316,7 @@ class OffsetCommits:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
-        if self._failed_tries >= 0 or any(query.failed for query in self._queries):
+        if self._failed_tries is not None or any(query.failed for query in self._queries):
             return 0
         waits = [query.retry_at_ms - now_ms for query in self._queries if id(query) not in self._asked]
         if self._waiting and not self._held:
