@@ -637,6 +637,57 @@ def until_idle(disk):
         disk.advance(deadline_ms - disk.clock.now_ms())
 
 
+def test_checkpoints_are_written_when_they_say_something_else(disk, monkeypatch):
+    written, write = [], checkpoints.write_offsets
+    monkeypatch.setattr(checkpoints, "write_offsets", lambda path, offsets: written.append((path.name, offsets)) or write(path, offsets))
+    marks, points, starts, cleaned = "replication-offset", "recovery-point-offset", "log-start-offset", "cleaner-offset"
+    log = disk.log()
+    t = "t", 0
+    for act, expected in (
+        (lambda: append(log), [(marks, {t: 3}), (points, {t: 0}), (starts, {}), (cleaned, {})]),
+        (lambda: append(log), [(marks, {t: 6})]),
+        (log.flush, []),
+        (lambda: append(log), [(marks, {t: 9}), (points, {t: 6})]),
+        (lambda: log.advance_start(4), [(starts, {t: 4})]),
+        (lambda: disk.log(index=1), []),
+        (lambda: append(disk.log(index=1)), [(marks, {t: 9, ("t", 1): 3}), (points, {t: 6, ("t", 1): 0})]),
+        (lambda: disk.manager.delete("t", 0), []),
+        (lambda: append(disk.log(index=1)), [(marks, {("t", 1): 6}), (points, {("t", 1): 0}), (starts, {})]),
+    ):
+        written.clear()
+        act()
+        until_idle(disk)
+        assert written == [(f"{name}-checkpoint", offsets) for name, offsets in expected]
+
+
+def test_what_a_directory_says_of_its_owner_and_of_its_end(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / checkpoints.META_PROPERTIES).write_text("#\nnode.id=1\nof.a.kafka=kept\n")
+    disk = Disk(tmp_path / "a", tmp_path / "b")
+    found = [checkpoints.read_meta_properties(path / checkpoints.META_PROPERTIES) for path in disk.paths]
+    ids = [checkpoints.decode_id(each["directory.id"]) for each in found]
+    kept, new = ({"version": "1", "cluster.id": "test", "node.id": "1", **more} for more in ({"of.a.kafka": "kept"}, {}))
+    assert [each | {"directory.id": ""} for each in found] == [kept | {"directory.id": ""}, new | {"directory.id": ""}]
+    logs = [disk.log(index=index) for index in range(2)]
+    assert disk.manager.directory_ids() == (ids, [])
+    assert [disk.manager.directory_of(log) for log in logs] == ids and disk.manager.directory_of(Disk().log()) is None
+    with monkeypatch.context() as patched:
+        write_by(patched, full)
+        with pytest.raises(errors.KafkaStorage):
+            append(logs[1])
+    assert disk.manager.directory_ids() == (ids[:1], ids[1:])
+    assert [disk.manager.has_failed(log) for log in logs] == [False, True] and not disk.manager.is_offline
+    assert disk.manager.failures() == f"{tmp_path / 'b'}: [Errno 28] No space left on device"
+    disk.manager.broker_epoch = 7
+    disk.manager.close()
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":7}'
+    (tmp_path / "a" / "u-0.1-delete").mkdir()
+    disk.start()
+    assert disk.manager.directory_ids() == (ids, [])
+    assert not {".kafka_cleanshutdown", "u-0.1-delete"} & {*os.listdir(tmp_path / "a")}
+    disk.manager.close()
+
+
 def test_a_start_within_a_segment_is_checkpointed_though_nothing_is_written(disk):
     log = disk.log()
     append(log)
