@@ -12,8 +12,16 @@ import pytest
 from logs import MAX, Disk, append, content, full, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafkacore.broker.log import read_one_batch
-from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
+from kafkacore.broker.log import read_one_batch, recovery
+from kafkacore.broker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    RECOVERY_POINTS,
+    read_epochs,
+    read_offsets,
+    write_offsets,
+)
 from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.broker.server import Broker
@@ -243,6 +251,40 @@ def test_transactions_and_leader_epochs_are_learned_again_after_a_crash(store):
     (store.path / "t-0" / f"{0:020}.log").write_bytes(b"")
     store.start()
     assert (store.log().epochs, store.log().end_offset) == ([(0, 0)], 0)
+
+
+@each_row(
+    ("recovery_point", "clean", "without_index", "read"),
+    [
+        (0, False, None, [0, 1, 2, 3]),
+        (2, False, None, [2, 3]),
+        (3, False, None, [3]),
+        (4, False, None, [3]),
+        (0, True, None, []),
+        (4, True, 1, [1, 2, 3]),
+        (4, False, 2, [2, 3]),
+    ],
+)
+def test_which_segments_are_read_at_a_start(tmp_path_factory, recovery_point, clean, without_index, read):
+    store = Disk(tmp_path_factory.mktemp("logs"))
+    log, found = store.log(segment_bytes=300), []
+    for _ in range(4):  # each in a segment of its own
+        append(log, [b"v" * 200])
+    store.manager.close()
+    write_offsets(store.path / RECOVERY_POINTS, {("t", 0): recovery_point})
+    if not clean:
+        (store.path / CLEAN_SHUTDOWN).unlink()
+    if without_index is not None:
+        (store.path / "t-0" / f"{without_index:020}.index").unlink()
+    check = recovery.check_batches
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recovery, "check_batches", lambda segment, take: found.append(segment.base_offset) or check(segment, take))
+        store.start()
+        log = store.log(segment_bytes=300)
+    assert (found, log.end_offset) == (read, 4)
+    assert log.recovery_point == (4 if clean else recovery_point)
+    assert [segment.is_last for segment in log.segments] == [False, False, False, True]
+    store.manager.close()
 
 
 @each_row(("second", "end"), [(3, 6), (2, 3), (2**31 - 3, 2**31), (2**31 - 2, 3)])
@@ -493,6 +535,13 @@ def test_a_checkpoint_without_a_file_descriptor_is_written_later(store, without_
     store.manager.advance_clock()
     store.advance(store.config.log_flush_offset_checkpoint_interval_ms)
     assert read_offsets(store.path / HIGH_WATERMARKS) == {("t", 0): 6}
+    store.log(index=1)  # all is well again
+    append(log)
+    without_descriptors["number"] = number
+    for _ in range(3):
+        store.advance(store.config.log_flush_offset_checkpoint_interval_ms)
+    assert len([record for record in caplog.records if "stays online" in record.getMessage()]) == 2
+    without_descriptors["number"] = 0
 
 
 def test_leader_epochs_that_could_not_be_written_are_in_their_file_before_the_recovery_point_moves(store, without_descriptors):
