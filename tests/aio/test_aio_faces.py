@@ -11,6 +11,7 @@ import pytest
 import kafkacore
 from kafkacore import aio, testing
 from kafkacore.aio import testing as aio_testing
+from tests.kit.loops import run
 from tests.kit.rows import each_row
 
 FACES = [
@@ -92,3 +93,25 @@ def test_the_modules_for_tests_have_the_same_names() -> None:
     assert aio_testing.__all__ == testing.__all__
     for name in ("CLIENTS", "CONTROLLER", "Delay", "Disconnect", "Drop"):
         assert getattr(aio_testing, name) is getattr(testing, name)
+
+
+def test_clients_that_have_done_nothing_say_what_they_are() -> None:
+    """What they measure is the short list, unless all of it is asked for. Arguments that a call does not have are refused."""
+
+    async def work() -> None:
+        settings = {"bootstrap_servers": "127.0.0.1:1"}
+        faces = {"aio.KafkaConsumer(127.0.0.1:1; 0 partitions": aio.KafkaConsumer, "<aio.KafkaProducer 127.0.0.1:1": aio.KafkaProducer}
+        for said, face in faces.items():
+            async with face(**settings) as client:
+                assert repr(client).startswith(said) and not client.closed
+                assert {type(each) for each in client.metrics().values()} <= {int, float}
+                assert {type(each) for each in client.metrics(detail=True).values()} == {dict}
+            assert client.closed and "closed" in repr(client)
+        async with aio.KafkaAdminClient(**settings) as admin, aio.KafkaConsumer(**settings) as consumer:
+            assert not admin.closed and repr(admin).startswith("aio.")
+            for call in (consumer.poll, consumer.poll_batch):
+                with pytest.raises(TypeError, match="timeout_ms"):
+                    await call(timeout_ms=1)
+        assert admin.closed
+
+    run(work)

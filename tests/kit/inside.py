@@ -339,6 +339,11 @@ def reaper_of(purgatory: Any) -> Any:
     return purgatory._reaper
 
 
+def change_of(cluster: Any) -> Any:
+    """Makes a change behind those of the same broker."""
+    return cluster._change
+
+
 def requests_of(cluster: Any) -> Any:
     """Hands its controller a request."""
     return cluster._submit
