@@ -88,6 +88,7 @@ def read_exactly(end: Transport, wanted: int, step: int = 65536) -> bytes:
 
 def test_would_block_is_minus_one(pair: Pair) -> None:
     assert not pair[0].handshake_wants_write and not pair[0].pending_writes and pair[0].flush()
+    assert all(end.connected and not end.buffered for end in pair)
     assert pair[0].read_into(bytearray(10), 0, 10) == -1
     assert pair[1].read_into(bytearray(10), 0, 10) == -1
 
