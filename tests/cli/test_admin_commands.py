@@ -128,14 +128,6 @@ def test_settings_that_some_have_and_others_refuse(cli: Any, cluster: EmbeddedCl
     shown, why = cli("configs", "describe", "--topic", "conf-part", "--topic", "conf-none", "--json", status=1)
     assert [each["name"] for each in shown] == ["conf-part"] and "conf-none" in why
     assert "not a number" in cli("configs", "set", "retention.ms=x", "--topic", "conf-part", status=1)[1].lower()
-    for words, why in (
-        (["set", "a=1"], "whose settings"),
-        (["set", "--topic", "t"], "nothing to change"),
-        (["set", "a", "--topic", "t"], "KEY=VALUE"),
-        (["set", "a=1", "--delete", "a", "--topic", "t"], "a is changed in two ways"),
-        (["unset", "a=1", "--topic", "t"], "names without values"),
-    ):
-        assert why in cli("configs", *words, status=2)[1]
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------------------
@@ -165,14 +157,6 @@ def test_quotas(cli: Any) -> None:
     cli("quotas", "unset", "connection_creation_rate", "--ip", "10.0.0.1")
     assert cli("quotas", "describe", "--json") == []
     assert "user a" in cli("quotas", "set", "no_such_rate=1", "--user", "a", status=1)[1]
-    for words, why in (
-        (["set", "producer_byte_rate=1"], "say whose"),
-        (["set", "producer_byte_rate=much", "--user", "a"], "no number"),
-        (["set", "producer_byte_rate=nan", "--user", "a"], "no finite number"),
-        (["set", "producer_byte_rate=1", "--user", "a", "--user-defaults"], "either --user or its defaults"),
-        (["describe", "--strict"], "name a user"),
-    ):
-        assert why in cli("quotas", *words, status=2)[1]
 
 
 # -- users ------------------------------------------------------------------------------------------------------------------------
@@ -199,8 +183,6 @@ def test_users(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "eve" in cli("users", "delete", "eve", "-y", status=1)[1]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     assert "no password on standard input" in cli("users", "set", "bob", status=1)[1]
-    assert "others see a command line" in cli("users", "set", "bob", "--password", "open", status=2)[1]
-    assert "SCRAM-SHA-256" in cli("users", "set", "bob", "--mechanism", "PLAIN", status=2)[1]
 
 
 # -- access control ---------------------------------------------------------------------------------------------------------------
@@ -279,7 +261,7 @@ def test_what_producers_and_consumers_do(cli: Any, authorizer: EmbeddedCluster) 
     }
 
 
-def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, authorizer: EmbeddedCluster) -> None:
+def test_entries_that_are_refused(cli: Any, authorizer: EmbeddedCluster) -> None:
     def refuse(request: p.CreateAclsRequest) -> p.CreateAclsResponse:
         codes = [Code.INVALID_REQUEST if each.resource_name == "bad" else Code.NONE for each in request.creations]
         return p.CreateAclsResponse(results=[p.AclCreationResult(error_code=code, error_message="no" if code else "") for code in codes])
@@ -291,25 +273,6 @@ def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, aut
     shown, why = cli(*adding, "--json", status=1)
     assert shown["added"][0]["resource_name"] == "good" and shown["failed"][0]["resource_name"] == "bad"
     authorizer.control("CreateAcls", None)
-    for words, why in (
-        (["add", "--topic", "t", "--operation", "read"], "say who"),
-        (["add", "--topic", "t", "--allow-principal", "a"], "which operations"),
-        (["add", "--operation", "read", "--allow-principal", "a"], "say of what"),
-        (["add", "--operation", "reed", "--topic", "t", "--allow-principal", "a"], "'reed' is not one of all, read, write, create,"),
-        (["add", "--operation", "any", "--topic", "t", "--allow-principal", "a"], "'any' is not one of all, read, write, create, delete,"),
-        (["list", "--operation", "reed"], "'reed' is not one of any, all, read, write, create, delete,"),
-        (["add", "--consumer", "--topic", "t", "--allow-principal", "a"], "goes with --group"),
-        (["add", "--producer", "--operation", "read", "--topic", "t", "--allow-principal", "a"], "says which operations"),
-        (["add", "--producer", "--topic", "t", "--group", "g", "--allow-principal", "a"], "says nothing about a group"),
-        (["add", "--idempotent", "--operation", "read", "--topic", "t", "--allow-principal", "a"], "goes with --producer"),
-        (["add", "--operation", "read", "--topic", "t", "--allow-principal", "a", "--deny-host", "h"], "whose address"),
-        (
-            ["add", "--operation", "read", "--topic", "t", "--allow-principal", "a", "--resource-pattern-type", "match"],
-            "literal or prefixed",
-        ),
-        (["remove"], "say which"),
-    ):
-        assert why in cli("acls", *words, status=2)[1]
 
 
 def test_a_cluster_without_an_authorizer_says_so(cli: Any) -> None:
