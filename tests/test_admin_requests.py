@@ -2,6 +2,7 @@
 
 import inspect
 from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,8 +63,11 @@ def ask(monkeypatch):
             apis.add(api.__name__.removesuffix("Request"))
             request = build(api.MAX_VERSION if version is None else version)
             if api is p.FindCoordinatorRequest:
-                keys = request.coordinator_keys if request.key_type == key_type else []
-                return answer(p.FindCoordinatorResponse, coordinators=[{"key": key, "node_id": 1} for key in keys])
+                if request.key_type != key_type:
+                    return answer(p.FindCoordinatorResponse, error_code=REFUSED)
+                return answer(
+                    p.FindCoordinatorResponse, node_id=1, coordinators=[{"key": k, "node_id": 1} for k in request.coordinator_keys]
+                )
             if api is p.MetadataRequest and request.topics == []:
                 return answer(p.MetadataResponse, brokers=[{"node_id": 1, "host": "a"}, {"node_id": 2, "host": "b"}])
             asked.append(shown(request))
@@ -156,6 +160,84 @@ def test_what_the_controller_alone_does(ask):
         assert ask.how == [{"is_fixed"}]
     ask(lambda admin: admin.describe_client_quotas(), p.DescribeClientQuotasResponse())
     assert ask.how == [set()]
+
+
+@pytest.fixture
+def rig():
+    """What a call needs of an admin client, moved by hand."""
+    rig = SimpleNamespace(node=None, ready=True, failed=False, sent=[], updates=0)
+    client = SimpleNamespace(
+        ready=lambda node, now_ms: rig.ready,
+        connection_failed=lambda node: rig.failed,
+        poll_delay_ms=lambda node, now_ms: 33,
+        new_client_request=lambda *what, callback, max_version: (*what, max_version, callback),
+        send=lambda request, now_ms: rig.sent.append((request, now_ms)),
+    )
+    rig.config = SimpleNamespace(asks_controllers=False, retries=3, retry_backoff_ms=100, retry_backoff_max_ms=300, reconnect_backoff_ms=50)
+
+    def find(now_ms):
+        if isinstance(rig.node, Exception):
+            raise rig.node
+        return rig.node
+
+    def update():
+        rig.updates += 1
+
+    def answer(response=None, error=None):
+        rig.sent[-1][0][-1](SimpleNamespace(response=response, error=error))
+
+    driver = SimpleNamespace(client=client, metadata=SimpleNamespace(request_update=update))
+    rig.call = lambda api=p.MetadataRequest, **how: Call(SimpleNamespace(config=rig.config, _driver=driver), api, "build", find, **how)
+    rig.answer = answer
+    return rig
+
+
+def test_tries_of_a_call(rig):
+    call, lost = rig.call(p.OffsetCommitRequest), errors.DisconnectError("lost")
+    assert (call.step(0), rig.updates) == (50, 1)
+    rig.node, rig.ready = Node(2, "h", 1, None), False
+    assert (call.step(0), rig.call(is_fixed=True).step(0), rig.sent) == (50, 33, [])
+    rig.ready = True
+    now_ms = 7
+    for tries, wait_ms in enumerate((100, 200, 300), 1):
+        assert [call.step(now_ms), call.step(now_ms), call.done, call.tries] == [None, None, False, tries]
+        assert [each[0][:5] for each in rig.sent] == [(2, p.OffsetCommitRequest, "build", each[1], 9) for each in rig.sent]
+        assert (len(rig.sent), rig.sent[-1][1]) == (tries, now_ms)
+        rig.answer(error=lost)
+        assert [call.step(now_ms + 5), call.step(now_ms + 4 + wait_ms)] == [wait_ms, 1]
+        now_ms += 5 + wait_ms
+    call.step(now_ms)
+    rig.answer()  # without a reason
+    assert (call.step(now_ms), call.done, call.response) == (None, True, None)
+    assert [str(each).partition(" [")[0] for each in call.attempts] == [str(lost)] * 3 + [str(call.error)]
+    assert (call.step(now_ms + 9_999), len(rig.sent), rig.updates) == (None, 4, 5)
+    late = errors.CoordinatorLoadInProgress("it reads")
+    for error, how, updates in ((errors.ClusterAuthorization("no"), {}, None), (late, {}, 0), (late, {"is_fixed": True}, 1)):
+        call, before = rig.call(**how), rig.updates
+        call.step(0)
+        rig.answer(error=error)
+        assert (call.done, call.error) == ((True, error) if updates is None else (False, None))
+        assert rig.updates - before == (updates or 0)
+    call.step(0)
+    call.step(100)
+    rig.answer("found")
+    assert (call.response, call.done, rig.sent[-1][0][4]) == ("found", True, None)
+
+
+def test_a_call_whose_broker_may_have_moved(rig):
+    away = errors.BrokerNotAvailable("away")
+    for node, ready, failed, broker in ((None, True, False, None), (Node(2, "h", 1, None), False, True, 2)):
+        rig.node, rig.ready, rig.failed, call, before = node, ready, failed, rig.call(may_move=True), rig.updates
+        assert (call.step(0), type(call.error), call.error.broker) == (None, errors.CoordinatorNotAvailable, broker)
+        assert rig.updates == before + 1
+    rig.failed, call, before = False, rig.call(may_move=True), rig.updates
+    assert (call.step(0), call.error) == (50, None)
+    rig.ready = True
+    call.step(0)
+    rig.answer(error=away)
+    assert (call.error, rig.updates - before) == (away, 1)
+    rig.node, call = away, rig.call()
+    assert (call.step(0), call.error, call.done) == (None, away, True)
 
 
 def test_features_and_their_updates(ask):
@@ -274,6 +356,7 @@ def test_transactions(ask):
     assert dict(found) == {"a": ("Ongoing", 1, 2, 3, 4, [("t", 0), ("t", 1), ("u", 2)])}
     assert of_errors(found) == {"b": errors.TransactionalIdNotFound}
     assert asked == [{"transactional_ids": ["a", "b"]}]
+    assert ask(lambda admin: admin.describe_transactions(["a", "b"]), told, version=0, key_type=TRANSACTION_KEY)[1] == asked
     fenced = p.InitProducerIdResponse(producer_id=5, producer_epoch=6)
     busy = p.InitProducerIdResponse(error_code=Code.CONCURRENT_TRANSACTIONS)
     refused = p.InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -633,13 +716,19 @@ def test_settings(ask):
     results = [
         {"resource_type": 2, "resource_name": "a", "configs": told},
         {"resource_type": 32, "resource_name": "g", "error_code": REFUSED},
+        {"resource_type": 2, "resource_name": "b", "error_code": REFUSED, "error_message": "why"},
     ]
-    resources = [("topic", "a"), ("group", "g"), ("client_metrics", "m")]
+    resources = [("topic", "a"), ("group", "g"), ("client_metrics", "m"), ("topic", "b")]
     found, asked = ask(
         lambda admin: admin.describe_configs(resources, names=["k"], include_synonyms=True),
         answer(p.DescribeConfigsResponse, results=results),
     )
-    assert of_errors(found) == {("group", "g"): errors.ClusterAuthorization, ("client_metrics", "m"): errors.IncompleteAnswerError}
+    assert {item: error.message for item, error in found.errors.items()} == {
+        ("group", "g"): "group g",
+        ("topic", "b"): "why",
+        ("client_metrics", "m"): "the answer has no result for client_metrics m",
+    }
+    assert [error.topic for error in found.errors.values()] == [None, "b", None]
     sources = "topic dynamic_broker dynamic_default_broker static_broker default dynamic_broker_logger client_metrics group".split()
     types = "boolean string int short long double list class password".split()
     entries = list(found["topic", "a"].values())
@@ -653,8 +742,8 @@ def test_settings(ask):
         4,
         [("s", "w", "default"), ("r", "", "unknown")],
     )
-    assert [(each["resource_type"], each["resource_name"]) for each in asked[0]["resources"]] == [(2, "a"), (32, "g"), (16, "m")]
-    assert ([each["configuration_keys"] for each in asked[0]["resources"]], asked[0]["include_synonyms"]) == ([["k"]] * 3, True)
+    assert [(each["resource_type"], each["resource_name"]) for each in asked[0]["resources"]] == [(2, "a"), (32, "g"), (16, "m"), (2, "b")]
+    assert ([each["configuration_keys"] for each in asked[0]["resources"]], asked[0]["include_synonyms"]) == ([["k"]] * 4, True)
     changes = {("broker", "1"): {"a": 1, "b": None}, ("broker_logger", "2"): {"c": Append("x"), "d": Subtract("y")}, ("broker", ""): {}}
     done = [answer(p.IncrementalAlterConfigsResponse, responses=[each]) for each in (
         {"resource_type": 4, "resource_name": "1"}, {"resource_type": 8, "resource_name": "2", "error_code": REFUSED}, {"resource_type": 4}

@@ -155,6 +155,8 @@ def test_each_resource_is_altered_or_not(bench, caplog):
     assert bench.cluster.configs == before | {(TOPIC, "t"): {"retention.ms": "7"}}
     twice = (Code.INVALID_REQUEST, "Each resource must appear at most once.")
     assert said(bench.ask(alter((BROKER, "1", []), good, good), 1)) == [(BROKER, "1", 0, None), *[(*good[:2], *twice)] * 2]
+    loggers = (BROKER_LOGGER, "1")
+    assert said(bench.ask(alter((*loggers, []), (*loggers, [])), 1)) == [(*loggers, *twice)] * 2
     settings = [("max.connections", SET, "7"), ("node.id", DELETE, None), ("b.plugin", SET, "x"), ("a.plugin", SET, "y")]
     assert said(bench.ask(alter((BROKER, "1", settings)), 1)) == [(BROKER, "1", 0, None)]
     assert bench.cluster.configs[BROKER, "1"] == {"max.connections": "7", "b.plugin": "x", "a.plugin": "y"}

@@ -114,6 +114,7 @@ def test_a_recorded_setting_that_nothing_obeys_stays():
     found = TopicConfig.recorded(given, broker)
     assert (found.segment_ms, found.flush_ms, found.min_cleanable_dirty_ratio, found.overrides) == (7, 8, 0.5, given)
     assert list(TopicConfig.refused(given, broker)) == ["min.cleanable.dirty.ratio", "of.a.later.kafka"]
+    assert list(TopicConfig.refused({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, broker)) == ["max.compaction.lag.ms"]
     assert TopicConfig.recorded({"segment.ms": "7"}, broker) == TopicConfig.build({"segment.ms": "7"}, broker)
 
 
