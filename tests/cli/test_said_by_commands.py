@@ -32,7 +32,7 @@ from kafkacore.cli import transactions
 from kafkacore.cli.app import application, run
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import ListedOffset
-from kafkacore.types import NewTopic, Node, OffsetAndMetadata, TopicPartition
+from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
 
 TRANSCRIPT = Path(__file__).with_suffix(".txt").read_text().rstrip("\n").split("\n\n")
 """Of each command line: `$` as typed, the output, `?` questions that are answered with yes, `>` what is changed or asked of the cluster by
@@ -114,7 +114,8 @@ class Admin:
         def noted(what: Any = None, *more: Any, **how: Any) -> Any:
             self.calls.append((name, what, *more, how))
             items = next((each for each in reversed((what, *more)) if isinstance(each, list | dict)), ())
-            return ItemResults({each.name if isinstance(each, NewTopic) else each: 6 for each in items}, {})
+            keys = {"create_topics": lambda topic: topic.name, "delete_records": lambda place: TopicPartition(*place)}
+            return ItemResults(dict.fromkeys(map(keys.get(name, lambda item: item), items), 6), {})
 
         return noted
 
