@@ -478,9 +478,9 @@ class FrameCall:
     def __init__(self, topic: str, **how: Any) -> None:
         self._topic = topic
         self._how = how
-        self._schema: Any = None
-        self._has_runs = False
-        self._rows: FrameRows | None = None
+        self._schema: Any                        # with the next two: of `open`
+        self._has_runs: bool
+        self._rows: FrameRows
         self._room = FIRST_ROWS
         self._row = 0                            # the first one that is not sent
         self.future = FrameFuture(topic)
@@ -513,7 +513,6 @@ class FrameCall:
             DeliveryError: a row of an earlier slice is known to have failed.
             UsageError: a row cannot be a record, or the batch has other columns than the one before it.
         """
-        assert self._rows is not None
         other = not batch.schema.equals(self._schema)
         if other:
             self._take(batch.schema)

@@ -87,6 +87,19 @@ class Loop(RuleBasedStateMachine):
         self.model = [m for m in self.model if m[2] and tps is not None and m[0] not in tps]
         self.iterator = self.chunks.next()
 
+    @rule(most=st.integers(0, 3), counts=COUNTS)
+    def take(self, most, counts):
+        if not self.model:
+            self.go_on(counts)
+        while self.model and not self.model[0][2]:
+            del self.model[0]
+        wanted = self.model[0][2][:most] if self.model else []
+        assert [record.offset for record in self.chunks.take(most)] == wanted
+        if self.model:
+            self.model[0][1].extend(wanted)
+            del self.model[0][2][:most]
+        self.iterator = self.chunks.chunks[0].iterator if self.chunks else None
+
     @rule()
     def end(self):
         self.chunks.end()

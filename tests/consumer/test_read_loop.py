@@ -44,9 +44,9 @@ class Part:
 class World:
     """A loop without a group among parts that note what they are asked; a poll of the network takes all of its time."""
 
-    def __init__(self, with_group: bool = False) -> None:
+    def __init__(self, with_group: bool = False, now_ms: int = 1_000) -> None:
         self.log: list[Any] = []
-        self.clock = ManualClock(now_ms=1_000)
+        self.clock = ManualClock(now_ms=now_ms)
         client = Part(self.log, "client")
         self.driver = Part(
             self.log, "driver", clock=self.clock, client=client, entries=0, woken=False, metadata=SimpleNamespace(unraised=None)
@@ -104,9 +104,9 @@ def test_what_is_there_is_returned_without_a_step() -> None:
 
 
 def test_a_call_that_finds_nothing_waits_for_its_time_and_says_since_when() -> None:
-    world = World()
+    world = World(now_ms=0)
     world.positions.answers["next_wake_ms"] = 400
-    for began, since in ((1_000, 1_000), (1_600, 1_000)):
+    for began, since in ((0, 0), (600, 0)):
         assert world.loop.empty_since_ms == (-1 if began == since else since)
         assert world.loop.wait(world.found(), {}, 0.6) == {}
         assert world.loop.empty_since_ms == since
@@ -121,6 +121,47 @@ def test_a_call_that_finds_nothing_waits_for_its_time_and_says_since_when() -> N
     world.loop.wait(world.found(), {}, 0.05)
     start = world.clock.now_ms() - 50
     assert [each for each in world.said() if "driver.poll" in each] == [f"driver.poll(30, {start})", f"driver.poll(20, {start + 30})"]
+
+
+@each_row(
+    ("later_ms", "entries", "held_bytes", "then"),
+    [
+        (0, 1, 0, "collect"),
+        (1, 1, 16_383, "collect"),
+        (2, 1, 0, "fetcher.send_fetches"),
+        (0, 1, 16_384, "fetcher.send_fetches"),
+        (0, 2, 0, "positions.step"),
+        (0, 0, 0, "positions.step"),
+    ],
+)
+def test_a_caller_that_comes_straight_back_gets_little_before_the_next_fetch(
+    later_ms: int, entries: int, held_bytes: int, then: str
+) -> None:
+    world = World()
+    world.driver.entries = 1
+    assert world.loop.wait(world.found({}, 1), {}, 5) == 1
+    world.said()
+    world.clock.advance(later_ms)
+    world.driver.entries += entries
+    world.fetcher.queue.wants_fetch, world.fetcher.queue.held_bytes = True, held_bytes
+    assert world.loop.wait(world.found({}, 2), {}, 5) == 2
+    start, collected, caught_up, next_, *_ = world.said()
+    assert (start, collected, caught_up) == ("driver.check_woken", "collect", f"client.catch_up({1_000 + later_ms})")
+    assert next_.partition("(")[0] == then
+
+
+@each_row(("calls", "then"), [(1, "collect"), (2, "positions.step")])
+def test_a_call_that_changes_nothing_is_passed_by(calls: int, then: str) -> None:
+    world = World()
+    world.driver.entries = 1
+    assert world.loop.wait(world.found({}, 1), {}, 5) == 1
+    world.driver.entries += calls
+    world.loop.passed_by()
+    world.driver.entries += 1
+    world.said()
+    world.fetcher.queue.wants_fetch = True
+    assert world.loop.wait(world.found({}, 2), {}, 5) == 2
+    assert world.said()[3].partition("(")[0] == then
 
 
 def test_what_is_wrong_is_raised_behind_a_step_and_what_it_is_not_about_goes_on() -> None:
@@ -269,6 +310,10 @@ def test_what_goes_wrong_in_the_background_is_kept_and_heartbeats_go_on() -> Non
     world = World(with_group=True)
     assert world.group is not None
     told: list[str] = []
+    world.group.has_news = True
+    assert world.loop.drive(1_000) == 2**62 - 1_000  # nothing is due
+    world.group.has_news = False
+    world.said()
     world.loop.on_news = lambda: told.append("news")
     wakes = {"positions": 500, "group": 300, "topics": 400}
     for part, wake_ms in wakes.items():

@@ -118,6 +118,11 @@ def test_what_has_no_form_is_named():
         json_column(rows)
 
 
+def test_a_type_that_only_its_library_knows_is_what_it_is_stored_as():
+    opaque = pa.ExtensionArray.from_storage(pa.opaque(pa.int32(), "shape", "vendor"), pa.array([1, None], pa.int32()))
+    assert json_column(opaque).to_pylist() == [b"1", None]
+
+
 def test_fields_that_are_null_may_be_left_out():
     row = {"a": None, "b": [None], "c": {"d": None}, "e": math.inf, "f": 1}
     assert one(row) == '{"a":null,"b":[null],"c":{"d":null},"e":null,"f":1}'
@@ -125,15 +130,21 @@ def test_fields_that_are_null_may_be_left_out():
     assert one({"a": None}, null_fields=False) == "{}"
 
 
+NO_TEXT = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+YEAR_10_000 = pa.array([253402300800], pa.timestamp("s"))
+
+
 @each_row(
     "array",
     lambda: [
         pa.array([datetime.timedelta(1)]),
-        pa.array([253402300800], pa.timestamp("s")),
+        YEAR_10_000,
         pa.array([-719163], pa.date32()),
-        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]),
+        NO_TEXT,
+        *(pa.ListViewArray.from_arrays([0], [1], array) for array in (YEAR_10_000, NO_TEXT)),
+        pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]),
     ],
-    ids=["duration", "year 10000", "year 0", "no UTF-8"],
+    ids=["duration", "year 10000", "year 0", "no UTF-8", "year 10000 in a view", "no UTF-8 in a view", "one of several types"],
 )
 def test_what_json_cannot_hold_is_refused(array):
     for given_ in (array, pa.StructArray.from_arrays([array], ["x"]), pa.StructArray.from_arrays([array], ["x"]).slice(0, 1)):

@@ -245,6 +245,7 @@ def test_protobuf_of_a_generated_class(consumer, producer, topic):
         ({"json": "a INT", "record_columns": ["offset"]}, "some of _key, _topic, _partition, _offset, _timestamp, not 'offset'"),
         ({"record_columns": False}, "record_columns is about values that are decoded"),
         ({"avro": True}, "takes the schema from a registry"),
+        ({"avro": pa.schema({"a": pa.int64()})}, "avro is written with a schema: give that, or the registry"),
         ({"avro": AVRO, "registry": "http://localhost:1"}, "the registry has the schemas"),
         ({"json": "a INTEGRAL"}, "a type expected"),
         ({"json": 5}, "json is like 'a INT, b STRING'"),

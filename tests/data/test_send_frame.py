@@ -265,6 +265,8 @@ WRONG = [
     ({"value": 1, "value_format": "json"}, "value is .*, not 1"),
     ({"value": "id", "partition": True}, "partition is .*, not True"),
     ({"value": "id", "timestamp": [1, 2, 3, 4]}, r"timestamp is .*, not \[1"),
+    ({"value": "id", "key_format": "xml"}, "key_format is json.*not 'xml'"),
+    ({"key": ["id", "n", "at", "p", "pairs"], "key_format": "json", "value_format": "json"}, "no column is left for the value"),
 ]
 
 
@@ -283,10 +285,12 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(cluster, topic, produ
         ({"timestamp": "at"}, r"row 1,001 has no time \(column 'at' is null\)"),
         ({"timestamp": "early"}, "row 1,002 has a time before 1970"),
         ({"timestamp": "v"}, "within the 3 rows from 1,000 on"),
+        ({"headers": "h"}, "a header in column 'h' has no name"),
     ],
 )
 def test_a_row_of_a_later_slice_is_counted_from_the_beginning_of_the_frame(how, text):
-    batch = pa.record_batch({"k": ["x", None, "y"], "at": [1, None, 2], "early": [1, 2, -1], "v": ["v"] * 3})
+    headers = pa.array([[("a", b"1")], [], [(None, b"2")]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    batch = pa.record_batch({"k": ["x", None, "y"], "at": [1, None, 2], "early": [1, 2, -1], "v": ["v"] * 3, "h": headers})
     with pytest.raises(errors.UsageError, match=text):
         frames.FrameRows("t", batch.schema, value="v", **how).arguments(batch, 1_000)
 
