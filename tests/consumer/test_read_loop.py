@@ -150,6 +150,49 @@ def test_a_caller_that_comes_straight_back_gets_little_before_the_next_fetch(
     assert next_.partition("(")[0] == then
 
 
+def test_the_next_fetch_is_sent_behind_a_step_before_records_are_returned_and_before_a_wait() -> None:
+    world = World()
+    world.subscription.unsettled = world.fetcher.queue.wants_fetch = True
+    assert world.loop.wait(world.found(1), {}, 5) == 1
+    assert world.said()[-2:] == ["client.catch_up(1000)", "fetcher.send_fetches(1000)"]
+    assert world.loop.wait(world.found(), {}, 0) == {}
+    said = world.said()
+    waits = said.index("fetcher.next_wake_ms(1000)")
+    assert said[waits - 2 : waits] == ["positions.next_wake_ms(1000)", "fetcher.send_fetches(1000)"]
+
+
+def test_what_comes_while_a_call_waits_is_looked_at_at_once() -> None:
+    world = World()
+    world.driver.entries = 1
+    assert world.loop.wait(world.found({}, 1), {}, 5) == 1
+    world.driver.entries = 2
+    answers: list[Any] = [{}, {}, 3]
+
+    def collect() -> Any:
+        world.log.append("collect")
+        world.subscription.unsettled = len(answers) == 2  # what has come is not for the fetcher alone
+        return answers.pop(0)
+
+    world.said()
+    world.clock.advance(2)
+    world.driver.answers["poll"] = lambda *_: setattr(world.fetcher.queue, "wants_fetch", True)
+    assert world.loop.wait(collect, {}, 5) == 3
+    said = [each.partition("(")[0] for each in world.said()]
+    step = ["positions.step", "fetcher.send_fetches", "positions.raise_failure"]
+    waited = ["fetcher.next_wake_ms", "driver.poll", "fetcher.send_fetches", "collect"]
+    assert said[3:] == [*waited, *step, "collect", "positions.next_wake_ms", "client.catch_up", "fetcher.send_fetches"]
+    refused = errors.TopicAuthorization("not yours")
+    world.subscription.unsettled = True
+    world.positions.answers["step"] = lambda *_: world.topics.owed.update(t=refused)
+
+    def owed() -> None:
+        raise refused
+
+    world.topics.answers["raise_owed"] = owed
+    with pytest.raises(errors.TopicAuthorization):
+        world.loop.wait(world.found(), {}, 5)
+
+
 @each_row(("calls", "then"), [(1, "collect"), (2, "positions.step")])
 def test_a_call_that_changes_nothing_is_passed_by(calls: int, then: str) -> None:
     world = World()
