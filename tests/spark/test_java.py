@@ -183,6 +183,8 @@ def test_a_session_here_starts_fast_with_checked_memory_and_changes_no_setting(s
         assert found.told.keys() <= {"spark.master"}
     assert started("x", fails=True).home is not None
     assert started("x", fast_home=False).home is None
+    with java.started_fast("local"):  # as a pipeline does
+        assert os.environ.get("SPARK_HOME") is not None
 
 
 def test_unchecked_memory_is_for_those_who_ask(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
