@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import io
 import json
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 import fastavro
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
+from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.consumer.stretches import ColumnStream, Layout
@@ -212,6 +213,19 @@ def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registr
     with pytest.raises(errors.ConfigError, match=f"no subject '{topic}x-value': name the columns by avro=pyarrow.schema"):
         cluster.create_topic(f"{topic}x", partitions=1)
         consumer.read(f"{topic}x", avro=True, registry=url)
+
+
+def test_protobuf_by_a_registry_and_topics_of_different_columns(consumer, producer, cluster, topic, registry_server):
+    other, same = f"{topic}-other", f"{topic}-same"
+    for name, message in ((topic, timestamp_pb2), (same, timestamp_pb2), (other, wrappers_pb2)):
+        if name != topic:
+            cluster.create_topic(name, partitions=1)
+        number = registry_server.add(f"{name}-value", base64.b64encode(message.DESCRIPTOR.serialized_pb).decode(), "PROTOBUF")
+        sent_to(producer, name, [b"\0" + number.to_bytes(4, "big") + b"\0" + timestamp_pb2.Timestamp(seconds=5).SerializeToString()])
+    url = registry_server.url
+    assert pa.table(consumer.read([topic, same], protobuf=True, registry=url))["seconds"].to_pylist() == [5, 5]
+    with pytest.raises(errors.ConfigError, match=f"the subjects {topic}-value and {other}-value of the registry have different columns"):
+        consumer.read([topic, same, other], protobuf=True, registry=url)
 
 
 def test_protobuf_of_a_descriptor_set(consumer, producer, topic, tmp_path):
