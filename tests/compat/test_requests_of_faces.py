@@ -6,10 +6,12 @@ import contextlib
 import uuid
 from collections.abc import Callable, ValuesView
 from concurrent.futures import wait
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
 from kafkacore import errors
+from kafkacore.admin import GroupDescription, MemberDescription
 from kafkacore.compat import confluent as c
 from kafkacore.compat.aiokafka import admin as a
 from kafkacore.compat.aiokafka.admin.config_resource import ConfigResource as CONFIG
@@ -17,7 +19,7 @@ from kafkacore.compat.confluent import admin as d
 from kafkacore.compat.kafka import KafkaAdminClient, OffsetAndMetadata, OffsetSpec
 from kafkacore.compat.kafka import admin as k
 from kafkacore.compat.kafka.admin import ConfigResource as NAMED
-from kafkacore.types import TopicPartition
+from kafkacore.types import Node, TopicPartition
 from tests.kit.loops import GUARD_S, run
 from tests.kit.rows import each_row
 
@@ -26,11 +28,10 @@ ID, NO_ID = uuid.UUID(int=5), bytes(16)
 
 
 class Results(dict[Any, Any]):
-    """Those of the engine's calls, without an item."""
+    """Those of the engine's calls."""
 
-    def __init__(self) -> None:
-        self.succeeded: dict[Any, Any] = {}
-        self.errors: dict[Any, Any] = {}
+    def __init__(self, succeeded: dict[Any, Any] | None = None, failed: dict[Any, Any] | None = None) -> None:
+        self.succeeded, self.errors = succeeded or {}, failed or {}
 
     def check(self) -> Results:
         return self
@@ -38,13 +39,17 @@ class Results(dict[Any, Any]):
 
 class Engine:
     """Notes what it is asked: whom, for how long, and a request's name and values, by the first version that has them; or a call's name and
-    arguments. All answers are empty.
+    arguments. All answers are empty but one that is given.
     """
 
     _drivers = SimpleNamespace(lent=contextlib.nullcontext)
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Any = None) -> None:
         self.asked: list[Any] = []
+        self.answer = Results() if answer is None else answer
+
+    def close(self) -> None:
+        pass
 
     def note(self, whom: Any, timeout_ms: int, api: Any, build: Callable[[int], Any]) -> Any:
         made: dict[int, Any] = {}
@@ -69,9 +74,9 @@ class Engine:
         return Results()
 
     def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Results:
+        def call(*args: Any, **kwargs: Any) -> Any:
             self.asked.append((name, args, kwargs))
-            return Results()
+            return self.answer
 
         return call
 
@@ -315,16 +320,22 @@ OF_CONFLUENT: dict[Callable[[Any], Any], tuple[str, tuple[Any, ...], dict[str, A
 }  # fmt: skip
 
 
-@each_row(("call", "expected"), OF_CONFLUENT.items())
-def test_what_confluents_names_ask(call: Any, expected: Any) -> None:
-    engine: Any = Engine()
+def made_by_confluents(call: Any, engine: Any) -> Any:
+    """What a call gives, once it is done."""
     with d.AdminClient({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 7_000}) as admin:
         engines = vars(admin)["_engines"]
         engines.now.close()
         engines.now = engine
         futures = call(admin)
         wait(futures.values() if isinstance(futures, dict) else [futures], GUARD_S)
-        ((name, args, kwargs),) = engine.asked
+        return futures
+
+
+@each_row(("call", "expected"), OF_CONFLUENT.items())
+def test_what_confluents_names_ask(call: Any, expected: Any) -> None:
+    engine: Any = Engine()
+    made_by_confluents(call, engine)
+    ((name, args, kwargs),) = engine.asked
     assert 0 < kwargs.pop("timeout") <= 7
     given = tuple(list(each) if isinstance(each, ValuesView) else each for each in args)
     assert (name, given, kwargs) == expected
@@ -349,3 +360,72 @@ def test_what_kafka_pythons_names_ask(call: Any, expected: list[Any]) -> None:
     with contextlib.suppress(KeyError, ValueError):  # the answer has no item for what was asked
         call(client)
     assert engine.asked == expected
+
+
+def shown(found: Any) -> Any:
+    """Objects as their attributes, enumerations as their names."""
+    if isinstance(found, list):
+        return [shown(each) for each in found]
+    if isinstance(found, Enum):
+        return found.name
+    if isinstance(found, c.TopicPartition):
+        return found.topic, found.partition, found.offset, found.metadata, found.leader_epoch, found.error and found.error.name()
+    return {name: shown(each) for name, each in vars(found).items()} if hasattr(found, "__dict__") else found
+
+
+def given(call: Any, answer: Any) -> Any:
+    """The outcome of a call, or of each of its items: what is shown, or the name of the error."""
+
+    def outcome(future: Any) -> Any:
+        error = future.exception(0)
+        return shown(future.result(0)) if error is None else error.args[0].name()
+
+    found = made_by_confluents(call, Engine(answer))
+    return [outcome(each) for each in found.values()] if isinstance(found, dict) else outcome(found)
+
+
+def test_what_confluents_names_make_of_answers() -> None:
+    refused, node = errors.GroupAuthorization("no"), Node(3, "a", 9, "r")
+    member = MemberDescription("m", "i", "c", "/h", [A, B], [B])
+    group = GroupDescription("g", "consumer", "Stable", "", "range", [member, member._replace(target_partitions=None)], node, ["read"])
+    shown_node = {"id": 3, "id_string": "3", "host": "a", "port": 9, "rack": "r"}
+    at = [("t", 0, -1001, None, None, None), ("u", 1, -1001, None, None, None)]
+    who = {"member_id": "m", "client_id": "c", "host": "/h", "group_instance_id": "i", "assignment": {"topic_partitions": at}}
+    described, failed = given(lambda it: it.describe_consumer_groups(["g", "h"]), Results({"g": group}, {"h": refused}))
+    assert failed == "GROUP_AUTHORIZATION_FAILED"
+    assert described == {
+        "group_id": "g",
+        "is_simple_consumer_group": True,
+        "members": [{**who, "target_assignment": {"topic_partitions": at[1:]}}, {**who, "target_assignment": None}],
+        "authorized_operations": ["READ"],
+        "partition_assignor": "range",
+        "state": "STABLE",
+        "type": "CONSUMER",
+        "coordinator": shown_node,
+    }
+    offset = SimpleNamespace(offset=5, timestamp_ms=6, leader_epoch=7)
+    latest = {FIRST: d.OffsetSpec.latest(), SECOND: d.OffsetSpec.latest()}
+    assert given(lambda it: it.list_offsets(latest), Results({A: offset}, {B: refused})) == [
+        {"offset": 5, "timestamp": 6, "leader_epoch": 7},
+        "GROUP_AUTHORIZATION_FAILED",
+    ]
+    assert given(lambda it: it.delete_records([FIRST, SECOND]), Results({A: 2}, {B: refused})) == [
+        {"low_watermark": 2},
+        "GROUP_AUTHORIZATION_FAILED",
+    ]
+    assert given(lambda it: it.delete_consumer_groups(["g", "h"]), Results({"g": None}, {"h": refused})) == [
+        None,
+        "GROUP_AUTHORIZATION_FAILED",
+    ]
+    (committed,) = given(lambda it: it.alter_consumer_group_offsets([COMMITS]), Results({A: None}, {B: refused}))
+    assert committed == {
+        "group_id": "g",
+        "topic_partitions": [("t", 0, 2, None, None, None), ("u", 1, 3, None, 4, "GROUP_AUTHORIZATION_FAILED")],
+    }
+    cluster = SimpleNamespace(nodes=[node], controller=None, cluster_id="c", authorized_operations=None)
+    assert given(lambda it: it.describe_cluster(), cluster) == {
+        "cluster_id": "c",
+        "controller": None,
+        "nodes": [shown_node],
+        "authorized_operations": None,
+    }
