@@ -150,6 +150,24 @@ def test_a_caller_that_comes_straight_back_gets_little_before_the_next_fetch(
     assert next_.partition("(")[0] == then
 
 
+@each_row(
+    ("wants_fetch", "second", "third", "then"),
+    [(False, 2, 3, "collect"), (False, 3, 4, "positions.step"), (True, 2, 3, "collect")],
+)
+def test_a_call_that_finds_something_at_once_ends_well_if_it_comes_straight_back(
+    wants_fetch: bool, second: int, third: int, then: str
+) -> None:
+    world = World()
+    world.driver.entries = 1
+    assert world.loop.wait(world.found({}, 1), {}, 5) == 1
+    world.driver.entries, world.fetcher.queue.wants_fetch = second, wants_fetch
+    assert world.loop.wait(world.found({}, 2) if wants_fetch else world.found(2), {}, 5) == 2
+    world.said()
+    world.driver.entries, world.fetcher.queue.wants_fetch = third, True
+    assert world.loop.wait(world.found({}, 3), {}, 5) == 3
+    assert world.said()[3].partition("(")[0] == then
+
+
 def test_the_next_fetch_is_sent_behind_a_step_before_records_are_returned_and_before_a_wait() -> None:
     world = World()
     world.subscription.unsettled = world.fetcher.queue.wants_fetch = True
