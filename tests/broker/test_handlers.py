@@ -188,6 +188,15 @@ def test_metadata_creates_and_describes(bench, version):
         assert topic.topic_id == bench.cluster.topics["new"].topic_id
 
 
+def test_metadata_tells_of_each_partition_how_it_is(bench):
+    bench.elect(bench.topic("t", 2), index=1, leader=-1, epoch=4, replicas=[1, 2], isr=[2])
+    [topic] = bench.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name="t")]), 12).topics
+    assert [tuple(each) for each in topic.partitions] == [
+        (0, 0, 1, 0, [1], [1], []),
+        (Code.LEADER_NOT_AVAILABLE, 1, -1, 4, [1, 2], [2], [2]),
+    ]
+
+
 def test_metadata_of_all_and_of_none(bench):
     bench.topic("a")
     bench.topic("b")
@@ -470,6 +479,31 @@ def test_which_replica_a_consumer_is_sent_to(offset, replica, changes):
     nodes = {node: SimpleNamespace(rack="other" if node == 6 else "near") for node in (1, 2, 3, 4, 6)}
     state = SimpleNamespace(config=SimpleNamespace(**told), cluster=SimpleNamespace(nodes=nodes))
     assert fetch_handlers.preferred_read_replica(state, partition, told["rack"], offset) == replica
+
+
+@pytest.mark.parametrize("version", [12, 15, 16])
+def test_who_fetches_from_a_leader_of_before_hears_of_the_one_now(bench, version):
+    topic = bench.topic()
+    bench.elect(topic, epoch=3)
+    answer = bench.fetch(version=version, topic_id=topic.topic_id, epoch=2)
+    assert (only(answer).error_code, only(answer).current_leader) == (
+        Code.FENCED_LEADER_EPOCH,
+        p.LeaderIdAndEpoch(leader_id=1, leader_epoch=3),
+    )
+    assert [each.node_id for each in answer.node_endpoints] == [1] * (version >= 16)
+
+
+def test_a_fetch_that_is_refused_says_nothing_else(bench):
+    bench.topic("t")
+    for answer, code, aborted in (
+        (bench.fetch(topic="none"), Code.UNKNOWN_TOPIC_OR_PARTITION, []),
+        (bench.fetch(5), Code.OFFSET_OUT_OF_RANGE, None),
+        (bench.fetch(max_bytes=-1), Code.INVALID_REQUEST, None),
+        (bench.fetch(partition_bytes=-1), Code.INVALID_REQUEST, None),
+        (bench.fetch(isolation_level=2), Code.INVALID_REQUEST, None),
+    ):
+        refused = p.PartitionData(partition_index=0, error_code=code, high_watermark=-1, aborted_transactions=aborted, records=b"")
+        assert only(answer) == refused
 
 
 def test_fetch_limits(bench):
