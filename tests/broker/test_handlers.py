@@ -493,6 +493,19 @@ def test_who_fetches_from_a_leader_of_before_hears_of_the_one_now(bench, version
     assert [each.node_id for each in answer.node_endpoints] == [1] * (version >= 16)
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_what_a_follower_gets_counts_against_the_rate_of_its_leader(version):
+    bench = Bench(leader_replication_throttled_rate=10)
+    topic = bench.topic(leader_replication_throttled_replicas="*")
+    bench.elect(topic, epoch=1, replicas=[1, 2], isr=[1])
+    bench.produce(batch([bytes(1_000)]))
+    rate = bench.state.throttled_replication.leader
+    bench.fetch(version=version, topic_id=topic.topic_id)  # a consumer's does not count
+    assert rate.wait_ms(bench.clock.now_ms()) == 0
+    assert only(bench.fetch(version=version, topic_id=topic.topic_id, replica_id=2)).records
+    assert rate.wait_ms(bench.clock.now_ms()) == 1_000
+
+
 def test_a_fetch_that_is_refused_says_nothing_else(bench):
     bench.topic("t")
     for answer, code, aborted in (
