@@ -12,11 +12,12 @@ import pytest
 import trustme
 
 from kafkacore import client_credentials
-from kafkacore.bounds import TOKEN_ANSWER_BYTES, TOKENS_UNANSWERED
+from kafkacore.bounds import HTTP_SECONDS, TOKEN_ANSWER_BYTES, TOKENS_UNANSWERED
 from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import RefreshWindow, SaslSettings, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
+from kafkacore.http_client import HttpAnswer
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net import oauth
 from kafkacore.net.oauth import ASK_TIMEOUT_MS, TokenLogin, read_unsecured_token, token_login, unsecured_token
@@ -324,6 +325,18 @@ def test_client_credentials(told, life_ms):
         assert provider() == ("abc", T0 + life_ms)
     basic = "Basic " + base64.b64encode(b"me:hush").decode()
     assert endpoint.asked == [(basic, {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
+
+
+def test_who_cannot_wait_for_ever_has_another_thread_ask(monkeypatch):
+    asked = []
+
+    def answered(question, seconds):
+        asked.append(seconds)
+        return HttpAnswer(200, b'{"access_token": "abc"}')
+
+    monkeypatch.setattr(client_credentials, "answer_in_time", answered)
+    provider = ClientCredentials(TokenEndpoint("http://127.0.0.1:1/", "me", "hush", None), ManualClock(0, T0))
+    assert (provider.in_time(), asked) == (("abc", T0 + 300_000), [HTTP_SECONDS])
 
 
 @each_row(

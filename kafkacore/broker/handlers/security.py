@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.authorizer import DESCRIBE, DESCRIBE_CONFIGS
@@ -131,7 +130,7 @@ def describe_user_scram_credentials(
 # ---- SASL
 
 
-def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Outcome:
+def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> Response | Outcome:
     """SaslHandshake v0-1: ILLEGAL_SASL_STATE where nobody need say who he is, and for v0, whose tokens have no frames."""
     session = call.session
     if session is None:
@@ -139,10 +138,7 @@ def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest
     return _told(call, session.handshake(request, call.version), session.failed)
 
 
-R = TypeVar("R", bound=Response)
-
-
-def _told(call: Call, response: R, failed: bool) -> R | Outcome:
+def _told(call: Call, response: Response, failed: bool) -> Response | Outcome:
     """An answer that may be the connection's last."""
     if not failed:
         return response
@@ -150,7 +146,7 @@ def _told(call: Call, response: R, failed: bool) -> R | Outcome:
     return Outcome.CLOSE
 
 
-def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | Outcome:
+def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> Response | Outcome:
     """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE where nobody need say who he is. Who fails hears of it, and is disconnected, after
     connection.failed.authentication.delay.ms: passwords cannot be guessed at full speed."""
     session = call.session
