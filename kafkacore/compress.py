@@ -441,8 +441,8 @@ def _zstd_check_complete(view: memoryview) -> None:
             at += 8 + int.from_bytes(view[at + 4 : at + 8], "little")
             _step()
             continue
-        parameters = zstandard.get_frame_parameters(view[at : at + 18])
-        at += zstandard.frame_header_size(view[at : at + 18])
+        parameters = zstandard.get_frame_parameters(view[at:])
+        at += zstandard.frame_header_size(view[at:])
         last = 0
         while not last:
             if end - at < 3:

@@ -303,11 +303,13 @@ def test_data_in_pieces_is_the_callers_mistake(codec):
         c.decompress(codec, memoryview(bytes(100))[::2], 1000)
 
 
-@each_row("codec", [*CODECS, "zstd blocks"])
+@each_row("codec", [*CODECS, "zstd blocks", "zstd frames to skip"])
 def test_empty_members_and_blocks_count(codec):
     if codec == "zstd blocks":
         frame = zstandard.ZstdCompressor(write_content_size=False, write_checksum=False).compress(b"")
         codec, data = c.ZSTD, frame[:-3] + b"\0\0\0" * 10_000 + b"\1\0\0"
+    elif codec == "zstd frames to skip":
+        codec, data = c.ZSTD, b"\x50\x2a\x4d\x18\0\0\0\0" * 10_000 + c.compress(c.ZSTD, b"")
     elif codec == c.SNAPPY:
         data = c.compress(codec, b"")[:16] + b"\0\0\0\1\0" * 10_000
     else:

@@ -66,6 +66,11 @@ def test_arrow_timestamps_are_what_arrow_casts_them_to(unit: str, zone: str | No
     assert epoch_column_ms(pa.chunked_array([array, array]), "t").tolist() == wanted * 2
 
 
+def test_a_datetime_counts_from_1970() -> None:
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 1, 1_999, UTC)
+    assert (epoch_ms(moment, "t"), epoch_ms(moment - datetime.timedelta(seconds=2), "t")) == (1_001, -999)
+
+
 def test_arrow_dates_are_midnights() -> None:
     day = datetime.date(2024, 2, 29)
     for kind in (pa.date32(), pa.date64()):

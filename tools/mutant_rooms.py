@@ -110,7 +110,8 @@ ROOMS = {
     "timers": room("timer.py purgatory.py clock.py", "test_timer.py test_purgatory.py test_clock.py test_wheel*.py"),
     "transactions-broker": room(
         "broker/txns/*.py broker/producer*.py broker/handlers/txn.py",
-        "broker/test_producers.py broker/test_transactions*.py broker/test_txn_*.py security/test_acl_answers.py",
+        "broker/test_coordinator.py broker/test_producers.py broker/test_transactions*.py broker/test_txn_*.py"
+        " security/test_acl_answers.py",
     ),
     "transactions-client": room(
         "producer/tr*.py producer/t[wx]*.py producer/marker_wait.py",

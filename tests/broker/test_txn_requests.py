@@ -1,12 +1,15 @@
 """What each transactional request asks of its coordinator, and how each answer says it in the words of its version."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from test_handlers import Bench
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.broker.authorizer import ALTER, CLUSTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE, READ, TOPIC, TRANSACTIONAL_ID, WRITE
+from kafkacore.broker.authorizer import GROUP as GROUP_TYPE
 from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState, is_exhausted
@@ -179,6 +182,63 @@ def test_what_a_commit_of_offsets_asks_of_the_coordinator(monkeypatch):
     assert written == [(GROUP[0][1], 7, 3, True, "g")] * 3
     monkeypatch.setattr(state.transactions.verifier, "ask", lambda *given: given[-1]({GROUP[0]: errors.NetworkError("gone")}))
     assert bench.ask(request, 4).topics[0].partitions[0].error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+NO_TXN, NO_TOPIC, NO_GROUP, NO_CLUSTER = (
+    *(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED),
+    *(Code.GROUP_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED),
+)
+TXN_X, GROUP_G, TOPIC_T = (WRITE, TRANSACTIONAL_ID, "x"), (READ, GROUP_TYPE, "g"), (READ, TOPIC, "t")
+COMMIT = p.TxnOffsetCommitRequest(
+    transactional_id="x",
+    group_id="g",
+    topics=[p.TxnOffsetCommitRequestTopic(name="t", partitions=[p.TxnOffsetCommitRequestPartition(partition_index=1)])],
+)
+MARKERS = p.WriteTxnMarkersRequest(
+    markers=[p.WritableTxnMarker(producer_id=1, topics=[p.WritableTxnMarkerTopic(name="t", partition_indexes=[1])])]
+)
+
+
+@each_row(
+    ("request_", "version", "asked", "code"),
+    [
+        (p.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=9), 5, [TXN_X], NO_TXN),
+        (p.InitProducerIdRequest(transactional_id=None), 5, [(IDEMPOTENT_WRITE, CLUSTER, "kafka-cluster"), (WRITE, TOPIC)], NO_CLUSTER),
+        (added(3, ("t", 1)), 3, [TXN_X], NO_TXN),
+        (added(3, ("t", 1)), 3, [TXN_X, (WRITE, TOPIC, "t")], NO_TOPIC),
+        (added(4, ("t", 1)), 4, [(CLUSTER_ACTION, CLUSTER, "kafka-cluster")], NO_CLUSTER),
+        (OFFSETS, 4, [TXN_X], NO_TXN),
+        (OFFSETS, 4, [TXN_X, GROUP_G], NO_GROUP),
+        (ENDED, 5, [TXN_X], NO_TXN),
+        (COMMIT, 5, [TXN_X], NO_TXN),
+        (COMMIT, 5, [TXN_X, GROUP_G], NO_GROUP),
+        (COMMIT, 5, [TXN_X, GROUP_G, TOPIC_T], NO_TOPIC),
+        (MARKERS, 1, [(operation, CLUSTER, "kafka-cluster") for operation in (ALTER, CLUSTER_ACTION)], NO_CLUSTER),
+        (p.DescribeTransactionsRequest(transactional_ids=["x"]), 0, [(DESCRIBE, TRANSACTIONAL_ID, "x")], NO_TXN),
+        (p.DescribeProducersRequest(topics=[p.DescribeProducersTopicRequest(name="t", partition_indexes=[1])]), 0, [TOPIC_T], NO_TOPIC),
+    ],
+)
+def test_what_a_client_must_be_allowed(request_, version, asked, code):
+    """The last of what is asked is refused, or all that is asked of the cluster."""
+    bench, found = Coordinated(), []
+
+    def allows(principal, host, *wanted):
+        found.append(wanted)
+        return wanted[1] != CLUSTER and wanted != asked[-1]
+
+    bench.state.authorizer = SimpleNamespace(allows=allows, allows_some=allows)
+    assert f"error_code={int(code)}" in repr(bench.ask(request_, version))
+    assert (found, bench.asked) == (asked, [])
+
+
+def test_what_a_client_may_not_describe_is_left_out():
+    bench = Coordinated((OPEN, OPEN.partitions), [OPEN, dataclasses.replace(OPEN, transactional_id="b")])
+    bench.state.authorizer = SimpleNamespace(
+        allows=lambda principal, host, *wanted: wanted in [(DESCRIBE, TRANSACTIONAL_ID, "a"), (DESCRIBE, TOPIC, "s")]
+    )
+    (found,) = bench.ask(p.DescribeTransactionsRequest(transactional_ids=["a"]), 0).transaction_states
+    assert [tuple(each) for each in found.topics] == [("s", [2])]
+    assert [each.transactional_id for each in bench.ask(p.ListTransactionsRequest(), 1).transaction_states] == ["a"]
 
 
 # ---- what is known of a transactional id
