@@ -692,6 +692,18 @@ def test_a_classic_member_moves_its_group_with_it():
     assert bench.heartbeat(old, generation) == Code.UNKNOWN_MEMBER_ID
 
 
+def test_a_group_is_a_classic_one_again_when_the_last_of_the_new_protocol_has_left():
+    bench = ConsumerGroupBench()
+    classic_group(bench)
+    for member_id in ("m", "n"):
+        bench.beat(member_id, 0, topics=["a"])
+    kinds = []
+    for member_id in ("m", "n"):
+        bench.beat(member_id, -1)
+        kinds.append((bench.group().kind, len(bench.group().members)))
+    assert kinds == [("consumer", 2), ("classic", 1)]
+
+
 def test_a_member_that_wants_nothing_moves_a_group_in_its_epoch():
     bench = ConsumerGroupBench()
     _, generation = classic_group(bench)

@@ -141,6 +141,35 @@ def test_a_deleted_offset_takes_the_pending_ones_with_it():
     assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
 
 
+def test_where_offsets_are_looked_for():
+    """Those in force, and those of two open transactions, of two groups."""
+    store = OffsetStore()
+    for at, (producer, group, partition) in enumerate([(-1, "g", 0), (7, "g", 1), (8, "g", 1), (8, "h", 0), (-1, "h", 2), (8, "g", 0)]):
+        store.replay(at, producer, OffsetCommitKey(group=group, topic="a", partition=partition), OffsetCommitValue(offset=at, metadata=""))
+    store.replay(6, -1, OffsetCommitKey(group="g", topic="b", partition=0), OffsetCommitValue(offset=6, metadata=""))
+
+    def looks():
+        of_topic = sorted((group, partition, found.offset) for group, partition, found in store.groups_with("a"))
+        pending = [(group, at) for group in "ghi" for at in range(3) if store.is_pending(group, "a", at)]
+        return len(store), of_topic, pending, [store.has_pending(group) for group in "ghi"]
+
+    everything = [("g", 0, 0), ("g", 0, 5), ("g", 1, 1), ("g", 1, 2), ("h", 0, 3), ("h", 2, 4)]
+    assert looks() == (3, everything, [("g", 0), ("g", 1), ("h", 0)], [True, True, False])
+    assert [store.known_partitions(group) for group in "ghi"] == [[A0, ("b", 0), A1], [("a", 2), A0], []]
+    store.replay_end_marker(7, 7, True)
+    of_topic = [each for each in everything if each != ("g", 1, 2)]
+    assert looks() == (4, sorted([*of_topic, ("g", 1, 2)]), [("g", 0), ("g", 1), ("h", 0)], [True, True, False])
+    store.replay_end_marker(8, 8, True)
+    assert looks() == (5, [("g", 0, 5), ("g", 1, 2), ("h", 0, 3), ("h", 2, 4)], [], [False] * 3)
+    assert {at: found.offset for at, found in store.of_group("g").items()} == {A0: 5, A1: 2, ("b", 0): 6}
+    assert store.committed_of_group("g") == {}, "nothing is committed"
+    store.committed_to(1)
+    assert {at: found.offset for at, found in store.committed_of_group("g").items()} == {A0: 0}
+    store.committed_to(9)
+    assert store.committed_of_group("g") == store.of_group("g")
+    assert store.committed_of_group("g", exists=False) == {}
+
+
 # ---- expiry and deletion
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from kafkacore.broker.groups import topic_regex
 from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
 from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState, ClassicMember
-from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState, owned_of
+from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex, owned_of
 from kafkacore.broker.groups.reconcile import next_step
 from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COST_PER_MS, MAX_EXPRESSIONS, RegexResolver
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
-from kafkacore.errors import InvalidRegularExpression
+from kafkacore.errors import BrokerError, Code, InvalidRegularExpression
 from kafkacore.protocol import JoinGroupRequestProtocol
-from kafkacore.protocol.stored import CurrentTopicPartitions
+from kafkacore.protocol.stored import ClassicMemberMetadata, ConsumerProtocolSubscription, CurrentTopicPartitions, encode_stored
 from tests.kit.inside import expressions_of
 from tests.kit.rows import each_row
 
@@ -527,3 +527,140 @@ def test_epochs_of_partitions_are_those_of_the_record_or_of_the_member():
     topics = [CurrentTopicPartitions(topic_id=T0, partitions=[1, 2], assignment_epochs=epochs) for epochs in (None, [3], [3, 4])]
     assert [owned_of([topic], 9) for topic in topics] == [{T0: {1: 9, 2: 9}}] * 2 + [{T0: {1: 3, 2: 4}}]
     assert owned_of([topics[2], topics[0]._replace(topic_id=T1)], 9) == {T0: {1: 3, 2: 4}, T1: {1: 9, 2: 9}}
+
+
+def said(ask):
+    """What a check answers: the code of its refusal, the member it found, or 0."""
+    try:
+        found = ask()
+    except BrokerError as error:
+        return int(error.code or -1)
+    return found.member_id if isinstance(found, ClassicMember) else 0
+
+
+UNKNOWN, FENCED, ILLEGAL, REBALANCING = Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID, Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS
+STALE, OLD = Code.STALE_MEMBER_EPOCH, Code.UNSUPPORTED_VERSION
+
+
+@each_row(
+    ("state", "is_transactional", "outside", "inside", "of_no_generation"),
+    [
+        (ClassicGroupState.EMPTY, False, 0, "m", 0),
+        (ClassicGroupState.EMPTY, True, 0, "m", 0),
+        (ClassicGroupState.STABLE, False, UNKNOWN, "m", ILLEGAL),
+        (ClassicGroupState.STABLE, True, 0, "m", ILLEGAL),
+        (ClassicGroupState.COMPLETING_REBALANCE, False, UNKNOWN, REBALANCING, ILLEGAL),
+        (ClassicGroupState.COMPLETING_REBALANCE, True, 0, "m", ILLEGAL),
+        (ClassicGroupState.PREPARING_REBALANCE, False, UNKNOWN, "m", ILLEGAL),
+        (ClassicGroupState.PREPARING_REBALANCE, True, 0, "m", ILLEGAL),
+    ],
+)
+def test_who_may_commit_offsets_of_a_classic_group(state, is_transactional, outside, inside, of_no_generation):
+    group = ClassicGroup("g", state, 0)
+    group.add(ClassicMember("m", "i", "client", "host", 1, 2, "consumer", []))
+    group.generation = 3
+    asked = [("", None, -1), ("m", "i", 3), ("m", None, 3), ("m", None, -1), ("m", "i", 2), ("m", "x", 3), ("n", "i", 3), ("n", None, 3)]
+    found = [said(lambda asked=each: group.validate_offset_commit(*asked, is_transactional)) for each in (*asked, ("", None, 3))]
+    assert found == [outside, inside, inside, of_no_generation, ILLEGAL, UNKNOWN, FENCED, UNKNOWN, UNKNOWN]
+
+
+@each_row("is_transactional", [False, True])
+@each_row("version", [8, 9])
+@each_row("metadata", [None, ClassicMemberMetadata()])
+def test_who_may_commit_and_fetch_offsets_of_a_consumer_group(metadata, version, is_transactional):
+    """In an epoch of before: what the member had then, and still has."""
+    group = ConsumerGroup("g")
+    assert said(lambda: group.validate_offset_commit("", None, -1, is_transactional, version)) == 0
+    group.put_member(ConsumerMember("m", epoch=5, classic=metadata, assigned={T0: {0: 3, 1: 5}}, pending_revocation={T0: {2: 4}}))
+    stale = STALE if metadata is None else ILLEGAL
+    outside = 0 if is_transactional else UNKNOWN
+    asked = [("", None, -1), ("", "i", -1), ("n", None, -1), ("n", None, 5), ("m", None, 5), ("m", None, 6)]
+    found = [said(lambda asked=each: group.validate_offset_commit(*asked, is_transactional, version)) for each in asked]
+    too_old = metadata is None and version == 8 and not is_transactional
+    assert found == [outside, UNKNOWN, UNKNOWN, UNKNOWN, *([OLD, OLD] if too_old else [0, stale])]
+    before = {4: [0, stale, 0, stale], 3: [0, stale, stale, stale], 2: [stale] * 4}
+    for epoch, expected in {} if too_old else before.items():
+        check = group.validate_offset_commit("m", None, epoch, is_transactional, version)
+        assert [said(lambda at=at, check=check: check("a", T0, at)) for at in range(4)] == expected
+        assert said(lambda check=check: check("b", T1, 0)) == stale
+    asked = [(None, -1), ("m", 5), ("m", 4), (None, 5), ("n", 5), ("", -1), (None, 0)]
+    found = [said(lambda asked=each: group.validate_offset_fetch(*asked)) for each in asked]
+    assert found == [0, 0, stale, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
+    assert said(group.validate_delete) == Code.NON_EMPTY_GROUP
+    group.drop_member("m")
+    assert (said(group.validate_delete), group.holder(T0, 0), group.consumer_count) == (0, None, 0)
+
+
+@each_row(
+    ("kind", "state", "topics", "since"),
+    [
+        *((None, state, None, 9) for state in ClassicGroupState),
+        *((kind, ClassicGroupState.EMPTY, topics, 5) for kind in ("consumer", "connect") for topics in (None, frozenset())),
+        ("consumer", ClassicGroupState.STABLE, frozenset(), 9),
+        ("consumer", ClassicGroupState.STABLE, None, None),
+        ("consumer", ClassicGroupState.PREPARING_REBALANCE, frozenset(), None),
+        ("connect", ClassicGroupState.STABLE, frozenset(), None),
+    ],
+)
+def test_from_when_on_an_offset_of_a_classic_group_ages(kind, state, topics, since):
+    """5: since the group is empty; 9: since its commit."""
+    for empty_ms in (5, -1):
+        group = ClassicGroup("g", state, empty_ms)
+        group.protocol_type, group.subscribed_topics = kind, topics
+        of = group.offsets_expire_since()
+        assert (None if of is None else of(9)) == (9 if since == 5 and empty_ms < 0 else since)
+        assert group.is_subscribed_to("t") == (topics is None and kind == "consumer")
+        assert (group.listed_protocol_type, group.is_empty) == (kind or "", state is ClassicGroupState.EMPTY)
+
+
+def test_what_all_members_of_a_classic_group_know_and_want():
+    def wants(*topics):
+        return encode_stored(ConsumerProtocolSubscription(topics=list(topics)), 0)
+
+    def member(name, **protocols):
+        known = [JoinGroupRequestProtocol(name=protocol, metadata=data) for protocol, data in protocols.items()]
+        return ClassicMember(name, None, "client", "host", len(protocols), 2, "consumer", known)
+
+    group = ClassicGroup("g", ClassicGroupState.EMPTY, 0)
+    found = [group.supports_protocols(*asked) for asked in (("", ["x"]), ("consumer", []), ("connect", ["x"]))]
+    assert (found, group.rebalance_timeout_ms(), group.compute_subscribed_topics()) == ([False, False, True], 0, None)
+    first, second = member("a", range=wants("t"), sticky=wants("t"), other=b""), member("b", sticky=wants("u"), range=wants("u", "v"))
+    for each in (first, second, member("c", sticky=wants("t"), range=b"\xff")):
+        group.add(each)
+    group.state = ClassicGroupState.STABLE
+    asked = [("consumer", ["other"]), ("consumer", ["other", "range"]), ("connect", ["range"]), ("consumer", [])]
+    assert [group.supports_protocols(*each) for each in asked] == [False, True, False, False]
+    assert (group.select_protocol(), group.rebalance_timeout_ms()) == ("sticky", 3)
+    assert group.compute_subscribed_topics() is None, "no protocol yet"
+    group.protocol_name = "range"
+    assert group.compute_subscribed_topics() is None, "one of them cannot be read"
+    group.protocol_name = "sticky"
+    group.subscribed_topics = group.compute_subscribed_topics()
+    assert [group.is_subscribed_to(topic) for topic in "tuv"] == [True, True, False]
+    assert [(each.member_id, each.metadata) for each in group.member_list()] == [("a", wants("t")), ("b", wants("u")), ("c", wants("t"))]
+    assert first.matches([JoinGroupRequestProtocol(name=name, metadata=data) for name, data in first.protocols.items()])
+    assert not first.matches([JoinGroupRequestProtocol(name=name, metadata=data) for name, data in reversed(first.protocols.items())])
+    group.protocol_type = "connect"
+    assert group.compute_subscribed_topics() is None
+
+
+def test_a_consumer_group_is_where_all_of_its_members_are():
+    group = ConsumerGroup("g")
+    states = [group.state_name]
+    group.epoch = 2
+    for name in "ab":
+        group.put_member(ConsumerMember(name, epoch=1, topic_names=frozenset({name}), server_assignor="range" if name == "b" else None))
+    states.append(group.state_name)
+    group.assignment_epoch = 2
+    for name in "ab":
+        states.append(group.state_name)
+        group.put_member(group.members[name]._replace(epoch=2))
+    assert [*states, group.state_name] == ["Empty", "Assigning", "Reconciling", "Reconciling", "Stable"]
+    assert group.preferred_assignor(group.members.values()) == "range"
+    assert group.preferred_assignor([group.members["a"]]) is None
+    group.put_member(ConsumerMember("c", topic_regex="x"))
+    group.put_member(ConsumerMember("d", topic_regex="y"))
+    group.regexes["y"] = ResolvedRegex(frozenset({"yes"}), 1, 1)
+    assert [group.is_subscribed_to(topic) for topic in ("a", "b", "yes", "x")] == [True, True, True, False]
+    assert group.subscribed_names() == {"a", "b", "yes"}
+    assert group.subscribed_names([group.members["d"], group.members["a"]]) == {"b"}
