@@ -287,7 +287,7 @@ class Collected:
 
     def __init__(self, *wakes_ms: int | None, gets_turn: bool = True) -> None:
         self.wakes_ms, self.waits_ms, self.steps_ms = list(wakes_ms), list[int](), list[int]()
-        self.broken, self.ends, self.anew = list[bool](), list[str](), list[object]()
+        self.broken, self.ends, self.clients = list[bool](), list[str](), list[object]()
         self.clock, self.reason, self.gets_turn, self.leaving = ManualClock(), "", gets_turn, False
         self.left, self.closed, self.calls = None, False, itertools.count()
         self.client = SimpleNamespace(wakeup=lambda: None)
@@ -321,7 +321,7 @@ class Collected:
         return wake_ms
 
     def start_anew(self, client: object) -> None:
-        self.anew.append(client)
+        self.clients.append(client)
 
     def give_back(self, *, broken: bool) -> None:
         self.broken.append(broken)
@@ -342,15 +342,15 @@ class Collected:
 )
 def test_the_member_of_a_collected_consumer_leaves_within_its_time(wakes_ms: Any, waits_ms: Any, steps_ms: Any) -> None:
     """The last one fails at its second step."""
-    gone = Collected(*wakes_ms)
-    assert (gone.waits_ms, gone.steps_ms, gone.anew, gone.ends) == (waits_ms, steps_ms, [gone.client], ["closed"])
-    assert gone.broken == [wakes_ms == (20,)]
-    assert gone.thread.closed and gone.reason.startswith("the consumer was not closed")
+    case = Collected(*wakes_ms)
+    assert (case.waits_ms, case.steps_ms, case.clients, case.ends) == (waits_ms, steps_ms, [case.client], ["closed"])
+    assert case.broken == [wakes_ms == (20,)]
+    assert case.thread.closed and case.reason.startswith("the consumer was not closed")
 
 
 def test_who_does_not_get_its_turn_to_leave_only_closes() -> None:
-    gone = Collected(gets_turn=False)
-    assert (gone.reason, gone.broken, gone.ends) == ("", [], ["closed"])
+    case = Collected(gets_turn=False)
+    assert (case.reason, case.broken, case.ends) == ("", [], ["closed"])
 
 
 ONE, TWO, THREE = (TopicPartition("t", i) for i in range(3))
