@@ -684,8 +684,7 @@ class Partition:
         reached = min(high_watermark, log.end_offset)
         if reached > self.high_watermark:
             self._set_high_watermark(reached)
-        if log_start_offset > log.start_offset:
-            log.advance_start(min(log_start_offset, self.high_watermark))
+        log.advance_start(min(log_start_offset, self.high_watermark))
         return (log.end_offset, self.high_watermark, log.start_offset) != before
 
     def _begin_with(self, data: memoryview | bytes, leader_start_offset: int) -> None:
@@ -752,6 +751,5 @@ class Partition:
         wanted = self.high_watermark if offset == -1 else offset
         if wanted < 0 or wanted > self.high_watermark:
             raise errors.OffsetOutOfRange(f"offset {offset} is not between 0 and the high watermark {self.high_watermark}", offset=offset)
-        if wanted > self.log.start_offset:
-            self.log.advance_start(wanted)
+        self.log.advance_start(wanted)
         return wanted

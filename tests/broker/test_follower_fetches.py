@@ -284,14 +284,26 @@ def test_a_decision_about_many_partitions_wakes_a_fetcher_once(monkeypatch):
     assert wakes == [2, 3]
 
 
-def test_a_closed_fetcher_sends_nothing():
-    follower = Follower()
-    follower.fetchers.follow(Copy(0))
-    follower.fetchers.wake()
+def test_a_closed_fetcher_sends_nothing_and_begins_anew():
+    asked, resting, ready = (Copy(index) for index in range(3))
+    follower = asking(asked, resting)
+    follower.take(LONG_LANE)[3](fetch_answer([data(0), data(1, error_code=Code.NOT_LEADER_OR_FOLLOWER)]))
     _, _, _, done = follower.take(LONG_LANE)
+    follower.fetchers.follow(ready)
     follower.fetchers.close()
     done(fetch_answer([data(0)]))
-    assert follower.sent == []
+    follower.clock.advance(10_000)
+    follower.timer.advance_clock()
+    follower.fetchers.leader_is_back(LEADER)
+    follower.fetchers.wake()
+    assert (follower.sent, len(follower.fetchers), follower.timer.next_deadline_ms()) == ([], 0, None)
+    follower = asking(asked)
+    follower.fetchers.close()  # with a Fetch on its way that nobody answers
+    follower.sent.clear()
+    follower.fetchers.follow(asked)
+    follower.fetchers.wake()
+    _, request, _, _ = follower.take(LONG_LANE)
+    assert (request.session_id, request.session_epoch, set(asked_for(request))) == (0, 0, {0})
 
 
 def test_a_leader_that_refuses_this_broker_is_named_once(caplog):
@@ -347,13 +359,14 @@ def test_an_answer_counts_for_the_epoch_and_the_end_of_the_log_that_were_asked_w
 
 
 def test_a_log_is_truncated_where_its_leader_says_that_it_diverges():
-    one, other = Copy(0), Copy(1)
-    for copy in (one, other):
+    copies = [Copy(index) for index in range(4)]
+    for copy in copies:
         copy.log.end_offset, copy.high_watermark = 9, 4
-    follower = asking(one, other)
-    diverging = p.FetchEpochEndOffset(epoch=0, end_offset=6)
-    follower.take(LONG_LANE)[3](fetch_answer([data(0, diverging_epoch=diverging, high_watermark=5), data(1, high_watermark=5)]))
-    assert (one.log.end_offset, other.log.end_offset) == (6, 9)  # not at the high watermark
+    follower = asking(*copies)
+    ends = [(0, 6), (-1, -1), (-1, 0), (0, 0)]
+    diverging = [p.FetchEpochEndOffset(epoch=epoch, end_offset=end_offset) for epoch, end_offset in ends]
+    follower.take(LONG_LANE)[3](fetch_answer([data(nth, diverging_epoch=each, high_watermark=5) for nth, each in enumerate(diverging)]))
+    assert [copy.log.end_offset for copy in copies] == [6, 9, 0, 0]  # not at the high watermark
 
 
 def test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_copied():

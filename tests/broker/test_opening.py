@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+from types import SimpleNamespace
 
 import pytest
 from controlling import broker_state, create_topic, delete_topic, topic_request
@@ -186,3 +187,12 @@ def test_an_isr_that_nobody_can_be_asked_for_may_be_proposed_again(bench):
     partition.pending_isr = (1, 2)
     bench.replicas.propose_isr(partition, (1, 2))
     assert partition.pending_isr is None
+
+
+def test_what_lies_in_a_directory_that_failed_is_not_copied_any_more(bench, monkeypatch):
+    create_topic(bench.state.controller, "t", 2)
+    stopped, changed = [], []
+    monkeypatch.setattr(bench.replicas, "fetchers", SimpleNamespace(unfollow=stopped.append, close=lambda: None))
+    monkeypatch.setattr(bench.replicas, "note_change", lambda partition: changed.append(partition.key))
+    bench.replicas.storage_failed([("t", 1), ("none", 0), ("t", 0)])
+    assert stopped == changed == [("t", 1), ("t", 0)]
