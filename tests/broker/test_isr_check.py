@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from test_fetch_sessions import Pair
 from test_handlers import Bench
@@ -160,3 +163,20 @@ def test_partitions_that_are_not_here_are_named() -> None:
         with pytest.raises(kind) as refused:
             lead.replicas.partition(topic, index)
         assert (refused.value.topic, refused.value.partition) == (topic, index)
+
+
+def test_a_broker_that_stops_ends_what_waits_and_begins_again(looks: list[int]) -> None:
+    lead, heard, outcomes = Lead(2), list[tuple[Any, ...]](), list[KafkaError | None]()
+    lead.replicas.listeners.append(SimpleNamespace(resigned=lambda *key: heard.append(key), became_leader=lambda *key: heard.append(key)))
+    lead.replicas.append_internal("t", 1, batch([b"x"]), outcomes.append, None)
+    lead.writes(0)
+    lead.replicas.stopping()
+    assert (heard, len(outcomes)) == ([("t", 0), ("t", 1)], 1) and outcomes[0] is not None
+    lead.passes(2 * LAG_MS)
+    assert looks == []
+    heard.clear()
+    lead.replicas.started()
+    assert heard == [("t", 0, 0), ("t", 1, 0)]
+    lead.writes(0)
+    lead.passes(LAG_MS)
+    assert 0 in looks
