@@ -5,7 +5,7 @@ import errno
 from types import SimpleNamespace
 
 import pytest
-from controlling import broker_state, create_topic, delete_topic, topic_request
+from controlling import broker_state, create_topic, delete_topic, submit, topic_request
 
 from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
@@ -196,3 +196,45 @@ def test_what_lies_in_a_directory_that_failed_is_not_copied_any_more(bench, monk
     monkeypatch.setattr(bench.replicas, "note_change", lambda partition: changed.append(partition.key))
     bench.replicas.storage_failed([("t", 1), ("none", 0), ("t", 0)])
     assert stopped == changed == [("t", 1), ("t", 0)]
+
+
+def test_new_settings_hold_in_all_partitions_of_their_topic(bench):
+    for name in "tu":
+        create_topic(bench.state.controller, name, 2)
+    change = p.IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="7")
+    wanted = p.IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    changes = bench.replicas.changes
+    assert submit(bench.state.controller, p.IncrementalAlterConfigsRequest(resources=[wanted])).responses[0].error_code == 0
+    found = {key: partition.log.config.retention_ms == 7 for key, partition in bench.replicas.partitions.items()}
+    assert found == {("t", 0): True, ("t", 1): True, ("u", 0): False, ("u", 1): False}
+    assert bench.replicas.changes == changes + 2
+
+
+def test_logs_are_opened_again_and_one_that_cannot_be_is_offline(bench, monkeypatch, caplog):
+    create_topic(bench.state.controller, "t", 3)
+    for index in range(3):
+        bench.write("t", index)
+    logs, opened = bench.state.logs, []
+    logs.close()
+    logs.start({})
+    open_log = logs.open
+
+    def open_again(topic, topic_id, index, config, **options):
+        opened.append((index, options))
+        if index == 1:
+            raise KafkaStorage("a bad disk")
+        return open_log(topic, topic_id, index, config, **options)
+
+    monkeypatch.setattr(logs, "open", open_again)
+    bench.replicas.offline["u", 0] = None
+    bench.replicas.reopen()
+    assert opened == [(index, {"is_new": False}) for index in range(3)]
+    assert bench.replicas.offline == {("t", 1): None} and "partition t-1 is offline: " in caplog.text
+    assert {key: (each.high_watermark, each.log.end_offset) for key, each in bench.replicas.partitions.items()} == {
+        ("t", 0): (3, 3),
+        ("t", 2): (3, 3),
+    }
+    assert bench.write("t", 2) == 3
+    bench.replicas.offline["x", 0] = SimpleNamespace(high_watermark=5)
+    assert logs.high_watermarks() == {("x", 0): 5, ("t", 0): 3, ("t", 2): 6}
+    del bench.replicas.offline["x", 0]
