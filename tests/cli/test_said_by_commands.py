@@ -50,16 +50,16 @@ def split(wanted: Iterable[Any], known: Mapping[Any, Any], error: type[errors.Ka
     )
 
 
-def entry(name: str, value: str | None, source: str, sensitive: bool = False, kind: str = "int") -> ConfigEntry:
+def config_entry(name: str, value: str | None, source: str, sensitive: bool = False, kind: str = "int") -> ConfigEntry:
     return ConfigEntry(name, value, source, name == "fixed", sensitive, kind, [])
 
 
 SET, STATIC, PLAIN = (
-    entry("b.set", "1", "topic"),
-    entry("a.static", None, "static_broker"),
-    entry("c.plain", "3", "default", kind="unknown"),
+    config_entry("b.set", "1", "topic"),
+    config_entry("a.static", None, "static_broker"),
+    config_entry("c.plain", "3", "default", kind="unknown"),
 )
-SECRET = entry("a.secret", None, "dynamic_default_broker", True)
+SECRET = config_entry("a.secret", None, "dynamic_default_broker", True)
 CONFIGS = {("topic", "t"): [PLAIN, STATIC, SET, SECRET], ("topic", "u"): [PLAIN], ("broker", "1"): [SET], ("broker", ""): [SECRET]}
 TOPICS = {
     "t": TopicDescription(
@@ -226,7 +226,7 @@ def test_what_is_said_and_asked(command: str, asked: list[str], capsys: pytest.C
     assert [said_by(each.partition("\n")[0].removeprefix("$ "), asked, capsys) for each in wanted] == wanted
 
 
-def described(param: Any) -> str:
+def parameter_text(param: Any) -> str:
     """An argument or option: its names, what is shown for its value, what holds for it, and its value unless it is typed."""
     of = param if hasattr(param, "min") else param.type
     bounds = ["" if each is None else str(each) for each in (getattr(of, "min", None), getattr(of, "max", None))]
@@ -247,7 +247,7 @@ def described(param: Any) -> str:
 
 def commands_below(command: Any, path: str) -> Iterator[tuple[str, list[str]]]:
     for name, below in sorted(getattr(command, "commands", {}).items()):
-        yield f"{path}{name}", [described(each) for each in below.params]
+        yield f"{path}{name}", [parameter_text(each) for each in below.params]
         yield from commands_below(below, f"{path}{name} ")
 
 
