@@ -231,10 +231,12 @@ def test_retries_bound_every_call(broker):
         admin.create_topics(["a"]).check()
         broker.control(p.ListOffsetsRequest.API_KEY, refuse)
         broker.control(p.CreateTopicsRequest.API_KEY, refuse)
+        broker.control(p.DeleteRecordsRequest.API_KEY, refuse)
         assert isinstance(admin.list_offsets({("a", 0): "latest"}).errors["a", 0], errors.NetworkError)
         with pytest.raises(errors.NetworkError):
             admin.create_topics(["b"])
-    assert asked == [p.ListOffsetsRequest] * 3 + [p.CreateTopicsRequest] * 3
+        assert isinstance(admin.delete_records({("a", 0): 0}).errors["a", 0], errors.NetworkError)
+    assert asked == [p.ListOffsetsRequest] * 3 + [p.CreateTopicsRequest] * 3 + [p.DeleteRecordsRequest] * 3
 
 
 def test_a_broker_may_be_given_other_time_than_the_call(admin, monkeypatch):

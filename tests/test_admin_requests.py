@@ -10,6 +10,7 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, Append, FeatureUpdate, ItemResults, KafkaAdminClient, Subtract
 from kafkacore.admin.base import GROUP_KEY, TRANSACTION_KEY, Asked, Call, results_of
+from kafkacore.clock import ManualClock
 from kafkacore.errors import Code
 from kafkacore.types import NewTopic, Node, OffsetAndMetadata, TopicPartition
 
@@ -75,6 +76,7 @@ def ask(monkeypatch):
             return left.pop(0)
 
         def ask_all(calls, timeout_ms, refused=None):
+            assert timeout_ms in (30_000, 7_000)  # as calls here say, or nothing
             found = []
             for each in calls:
                 response = answered(*built[each])
@@ -89,7 +91,8 @@ def ask(monkeypatch):
             found = [(tp, code, None, value) for tp, code, value in read(answered(api, build, {"leaders"}))]
             return results_of(found, tps, api.__name__.removesuffix("Request"))
 
-        with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin:
+        still = {"clock": ManualClock(1_000), "retry_backoff_ms": 0, "default_api_timeout_ms": 30_000}
+        with KafkaAdminClient(bootstrap_servers="127.0.0.1:1", **still) as admin:
             monkeypatch.setattr(admin, "_ask_all", ask_all)
             monkeypatch.setattr(admin, "_ask_leaders", ask_leaders)
             try:
@@ -133,6 +136,12 @@ def test_what_calls_do_unless_they_are_told():
             if each.default is not each.empty:
                 found[each.name].add(each.default)
     assert found == {name: {value} for name, value in UNLESS_SAID.items()}
+
+
+def test_settings_are_in_the_help_and_names_of_others_are_answered():
+    assert "\n    bootstrap_controllers: " in KafkaAdminClient.__doc__ or "\nbootstrap_controllers: " in KafkaAdminClient.__doc__
+    with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(AttributeError, match=r"describe_groups\(names\)"):
+        admin.describe_consumer_groups  # noqa: B018
 
 
 def test_what_the_controller_alone_does(ask):
@@ -531,7 +540,8 @@ def test_groups_and_their_members(ask):
     members = [names | {"assignment": places(("u", [1]), ("t", [2, 0])), "target_assignment": places(("t", [0]))}, {"member_id": "n"}]
     groups = [{"group_id": "a", "group_state": "S", "assignor_name": "uniform", "members": members, "authorized_operations": 1 << 3}]
     groups += [{"group_id": name, "error_code": code} for name, code in (("b", REFUSED), ("c", 69), ("d", Code.UNSUPPORTED_VERSION))]
-    classic = [{"group_id": "c", "group_state": "E", "protocol_type": "connect", "protocol_data": "x", "members": [{"member_id": "o"}]}]
+    classic = [{"group_id": "c", "group_state": "E", "protocol_type": "connect", "protocol_data": "x", "authorized_operations": 1 << 4}]
+    classic[0]["members"] = [{"member_id": "o"}, {"member_id": "p", "group_instance_id": "i", "client_id": "c", "client_host": "h"}]
     classic += [{"group_id": "d", "error_code": REFUSED}]
     told = answer(p.ConsumerGroupDescribeResponse, groups=groups), answer(p.DescribeGroupsResponse, groups=classic)
     found, asked = ask(lambda admin: admin.describe_groups(list("abcd"), include_authorized_operations=True), *told)
@@ -539,8 +549,9 @@ def test_groups_and_their_members(ask):
     assert of_errors(found) == dict.fromkeys("bd", errors.ClusterAuthorization)
     assert found["a"][:5] == ("a", "consumer", "S", "consumer", "uniform")
     assert found["a"].members == [("m", "i", "c", "h", [("t", 0), ("t", 2), ("u", 1)], [("t", 0)]), ("n", None, "", "", [], [])]
-    assert (found["a"].authorized_operations, found["c"].authorized_operations) == (["read"], None)
-    assert found["c"][:6] == ("c", "classic", "E", "connect", "x", [("o", None, "", "", [], None)])
+    assert (found["a"].authorized_operations, found["c"].authorized_operations) == (["read"], ["write"])
+    both = [("o", None, "", "", [], None), ("p", "i", "c", "h", [], None)]
+    assert found["c"][:6] == ("c", "classic", "E", "connect", "x", both)
     assert [request["include_authorized_operations"] for request in asked] == [True, True]
     assert [request.get("group_ids") or request["groups"] for request in asked] == [["a", "b", "c", "d"], ["c", "d"]]
 
@@ -679,6 +690,7 @@ def test_topics(ask):
     assert [[each["name"] for each in request["topics"]] for request in asked] == [["a", "b", "c"], [None, None]]
     assert [each["topic_id"] for each in asked[1]["topics"]] == [first, second]
     assert [each["allow_auto_topic_creation"] for each in asked] == [False, False]
+    assert list(ask(seen, told, told, version=4)[0]) == [1, 2]
     lost = errors.DisconnectError("lost")
     found, _ = ask(lambda admin: seen(admin, topic_ids=[first], brokers=[2]), told, lost, version=12)
     assert (dict(found), found.errors) == ({}, {2: lost})
