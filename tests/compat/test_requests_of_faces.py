@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafkacore import errors
+from kafkacore import protocol as p
 from kafkacore.admin import GroupDescription, MemberDescription
 from kafkacore.compat import confluent as c
 from kafkacore.compat.aiokafka import admin as a
@@ -360,6 +361,30 @@ def test_what_kafka_pythons_names_ask(call: Any, expected: list[Any]) -> None:
     with contextlib.suppress(KeyError, ValueError):  # the answer has no item for what was asked
         call(client)
     assert engine.asked == expected
+
+
+class Knowing(Engine):
+    """It knows two topics."""
+
+    def note(self, whom: Any, timeout_ms: int, api: Any, build: Callable[[int], Any]) -> Any:
+        answer = super().note(whom, timeout_ms, api, build)
+        if api is p.MetadataRequest:
+            for name, numbers in (("a", (0, 1)), ("b", (3,))):
+                parts = [p.MetadataResponsePartition(partition_index=number) for number in numbers]
+                answer.topics.append(p.MetadataResponseTopic(name=name, partitions=parts))
+        return answer
+
+
+@each_row("topics", [None, ["a", "b"]])
+def test_all_partitions_of_topics_are_meant_by_their_names(topics: list[str] | None) -> None:
+    client, engine = object.__new__(KafkaAdminClient), Knowing()
+    vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
+    assert client.list_topics() == ["a", "b"]
+    client.elect_leaders(0, topics)
+    client.describe_log_dirs(topics, [1])
+    everything = [("a", [0, 1]), ("b", [3])]
+    assert engine.asked[2] == in_all_versions("controller", "ElectLeaders", 0, everything, 7_000)
+    assert engine.asked[4] == in_all_versions(1, "DescribeLogDirs", everything)
 
 
 def shown(found: Any) -> Any:
