@@ -173,3 +173,25 @@ def test_a_commit_that_is_refused_says_so_to_callback_and_future(cluster: Embedd
     with pytest.raises(errors.KafkaTimeoutError):
         Future().get(0)
     assert Future().success(5).get(1) == 5
+
+
+@pytest.mark.parametrize(("end", "outcome"), [("success", 5), ("failure", errors.KafkaTimeoutError("late"))])
+def test_an_outcome_is_told_to_all_who_ask_before_and_behind_it(end: str, outcome: Any, caplog: pytest.LogCaptureFixture) -> None:
+    future, chained, heard = Future(), Future(), list[Any]()
+
+    def hear(*args: Any, **kwargs: Any) -> None:
+        heard.append((args, kwargs))
+
+    assert (future.is_done, future.succeeded(), future.failed(), future.retriable()) == (False, False, False, False)
+    future.add_both(lambda _: 1 / 0).chain(chained)
+    future.add_callback(hear, "callback", first=1).add_errback(hear, "errback", first=2)
+    assert getattr(future, end)(outcome) is future
+    future.add_both(hear, "behind")
+    name, number = ("callback", 1) if end == "success" else ("errback", 2)
+    assert heard == [((name, outcome), {"first": number}), (("behind", outcome), {})]
+    value, error = (5, None) if end == "success" else (None, outcome)
+    for each in (future, chained):
+        assert (each.is_done, each.value, each.exception) == (True, value, error)
+        assert (each.succeeded(), each.failed(), each.retriable()) == (error is None, error is not None, error is not None)
+    assert "a callback failed" in caplog.text
+    assert (Future().failure(LookupError).exception.__class__, Future().failure(LookupError()).retriable()) == (LookupError, False)
