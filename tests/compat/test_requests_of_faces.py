@@ -10,16 +10,21 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.admin import GroupDescription, MemberDescription
 from kafkacore.compat import confluent as c
 from kafkacore.compat.aiokafka import admin as a
+from kafkacore.compat.aiokafka import errors as of_aiokafka
 from kafkacore.compat.aiokafka.admin.config_resource import ConfigResource as CONFIG
 from kafkacore.compat.confluent import admin as d
 from kafkacore.compat.kafka import KafkaAdminClient, OffsetAndMetadata, OffsetSpec
 from kafkacore.compat.kafka import admin as k
+from kafkacore.compat.kafka import errors as of_kafka
 from kafkacore.compat.kafka.admin import ConfigResource as NAMED
+from kafkacore.protocol import admin as of
 from kafkacore.types import Node, TopicPartition
 from tests.kit.loops import GUARD_S, run
 from tests.kit.rows import each_row
@@ -45,9 +50,10 @@ class Engine:
 
     _drivers = SimpleNamespace(lent=contextlib.nullcontext)
 
-    def __init__(self, answer: Any = None) -> None:
+    def __init__(self, answer: Any = None, responses: dict[Any, Any] | None = None) -> None:
         self.asked: list[Any] = []
         self.answer = Results() if answer is None else answer
+        self.responses = responses or {}
 
     def close(self) -> None:
         pass
@@ -59,7 +65,7 @@ class Engine:
                 if (request := as_tuples(build(version))) not in made.values():
                     made[version] = request
         self.asked.append((whom, timeout_ms, api.__name__.removesuffix("Request"), made))
-        return api.RESPONSE()
+        return self.responses.get(api) or api.RESPONSE()
 
     def _ask(self, api: Any, build: Any, timeout_ms: int, *, to_controller: bool = False) -> Any:
         return self.note("controller" if to_controller else "any", timeout_ms, api, build)
@@ -363,21 +369,11 @@ def test_what_kafka_pythons_names_ask(call: Any, expected: list[Any]) -> None:
     assert engine.asked == expected
 
 
-class Knowing(Engine):
-    """It knows two topics."""
-
-    def note(self, whom: Any, timeout_ms: int, api: Any, build: Callable[[int], Any]) -> Any:
-        answer = super().note(whom, timeout_ms, api, build)
-        if api is p.MetadataRequest:
-            for name, numbers in (("a", (0, 1)), ("b", (3,))):
-                parts = [p.MetadataResponsePartition(partition_index=number) for number in numbers]
-                answer.topics.append(p.MetadataResponseTopic(name=name, partitions=parts))
-        return answer
-
-
 @each_row("topics", [None, ["a", "b"]])
 def test_all_partitions_of_topics_are_meant_by_their_names(topics: list[str] | None) -> None:
-    client, engine = object.__new__(KafkaAdminClient), Knowing()
+    parts = [p.MetadataResponsePartition(partition_index=number) for number in (0, 1, 3)]
+    known = [p.MetadataResponseTopic(name=name, partitions=of) for name, of in (("a", parts[:2]), ("b", parts[2:]))]
+    client, engine = object.__new__(KafkaAdminClient), Engine(None, {p.MetadataRequest: p.MetadataResponse(topics=known)})
     vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
     assert client.list_topics() == ["a", "b"]
     client.elect_leaders(0, topics)
@@ -385,6 +381,78 @@ def test_all_partitions_of_topics_are_meant_by_their_names(topics: list[str] | N
     everything = [("a", [0, 1]), ("b", [3])]
     assert engine.asked[2] == in_all_versions("controller", "ElectLeaders", 0, everything, 7_000)
     assert engine.asked[4] == in_all_versions(1, "DescribeLogDirs", everything)
+
+
+FAILED = {"error_code": 36, "error_message": "why"}
+SECOND_FAILS: list[tuple[str, Callable[[Any], Any], Any, Any, str]] = [
+    (
+        "both",
+        lambda it: it.create_partitions({"a": k.NewPartitions(2), "b": k.NewPartitions(2)}),
+        p.CreatePartitionsRequest,
+        p.CreatePartitionsResponse(results=[of.CreatePartitionsTopicResult(name="a"), of.CreatePartitionsTopicResult(name="b", **FAILED)]),
+        "b: why",
+    ),
+    (
+        "kafka",
+        lambda it: it.create_topics(["a", "b"]),
+        p.CreateTopicsRequest,
+        p.CreateTopicsResponse(topics=[of.CreatableTopicResult(name="a"), of.CreatableTopicResult(name="b", **FAILED)]),
+        "creating topic b: why",
+    ),
+    (
+        "kafka",
+        lambda it: it.delete_topics(["a", "b"]),
+        p.DeleteTopicsRequest,
+        p.DeleteTopicsResponse(responses=[of.DeletableTopicResult(name="a"), of.DeletableTopicResult(name="b", **FAILED)]),
+        "deleting topic b: why",
+    ),
+    (
+        "kafka",
+        lambda it: it.elect_leaders(0, {"a": [0], "b": [0, 1]}),
+        p.ElectLeadersRequest,
+        p.ElectLeadersResponse(
+            replica_election_results=[
+                of.ReplicaElectionResult(topic="a", partition_result=[of.PartitionResult(partition_id=0)]),
+                of.ReplicaElectionResult(
+                    topic="b",
+                    partition_result=[of.PartitionResult(partition_id=0, error_code=84), of.PartitionResult(partition_id=1, **FAILED)],
+                ),
+            ]
+        ),
+        "electing the leader of b: why",
+    ),
+    (
+        "kafka",
+        lambda it: it.describe_configs([NAMED("topic", "a"), NAMED("topic", "b")]),
+        p.DescribeConfigsRequest,
+        p.DescribeConfigsResponse(
+            results=[
+                of.DescribeConfigsResult(resource_type=2, resource_name="a"),
+                of.DescribeConfigsResult(resource_type=2, resource_name="b", **FAILED),
+            ]
+        ),
+        "describing b: why",
+    ),
+]
+
+
+@each_row(("faces", "call", "api", "response", "text"), SECOND_FAILS)
+def test_of_two_the_second_fails(faces: str, call: Any, api: Any, response: Any, text: str) -> None:
+    engine = Engine(None, {api: response})
+    client = object.__new__(KafkaAdminClient)
+    vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
+    with pytest.raises(of_kafka.TopicAlreadyExistsError, match=f"{text}$"):
+        call(client)
+    if faces == "both":
+
+        async def test() -> None:
+            client = a.AIOKafkaAdminClient(bootstrap_servers="127.0.0.1:1", request_timeout_ms=7_000)
+            await client.close()
+            vars(client).update(_started=True, _engine=InLoop(engine))
+            with pytest.raises(of_aiokafka.TopicAlreadyExistsError, match=f"{text}$"):
+                await call(client)
+
+        run(test())
 
 
 def shown(found: Any) -> Any:
