@@ -383,6 +383,39 @@ def test_all_partitions_of_topics_are_meant_by_their_names(topics: list[str] | N
     assert engine.asked[4] == in_all_versions(1, "DescribeLogDirs", everything)
 
 
+def test_topics_are_waited_for_until_each_partition_has_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now_s[0] += seconds
+
+    def topic(name: str, *leaders: int, **more: Any) -> Any:
+        return p.MetadataResponseTopic(name=name, partitions=[p.MetadataResponsePartition(leader_id=each) for each in leaders], **more)
+
+    monkeypatch.setattr("kafkacore.compat.kafka.admin_topics.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    absent, late = topic("b", 0, error_code=3), topic("b", 0, -1)
+    for times, rounds in (
+        ([0.1] * 4, [[topic("a", 0, 1), late], [absent], [topic("b")], [late], [topic("b", 0)]]),
+        ([0.1] * 2, [[late]] * 3),
+    ):
+        answers = [p.MetadataResponse(topics=topics) for topics in rounds]
+        engine = Engine()
+        engine.responses = SimpleNamespace(get=lambda _, answers=answers: answers.pop(0))  # type: ignore[assignment]
+        client = object.__new__(KafkaAdminClient)
+        vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
+        now_s[0] = 0.0
+        slept.clear()
+        if len(rounds) == 5:
+            client.wait_for_topics(["a", "b"])
+            wanted = [[name for _, name in each[3][0][0]] for each in engine.asked]
+            assert wanted == [["a", "b"], *[["b"]] * 4]
+        else:
+            with pytest.raises(of_kafka.KafkaTimeoutError, match=r"Topics not ready after 200ms: \['b'\]"):
+                client.wait_for_topics(["b"], 200)
+        assert (slept, answers) == (times, [])
+
+
 FAILED = {"error_code": 36, "error_message": "why"}
 SECOND_FAILS: list[tuple[str, Callable[[Any], Any], Any, Any, str]] = [
     (
