@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import uuid
 from collections.abc import Callable, ValuesView
 from concurrent.futures import wait
@@ -486,6 +487,57 @@ def test_of_two_the_second_fails(faces: str, call: Any, api: Any, response: Any,
                 await call(client)
 
         run(test())
+
+
+def asked_by_kafkas(call: Callable[[Any], Any], engine: Any) -> Any:
+    client = object.__new__(KafkaAdminClient)
+    vars(client).update(_admin=engine, config={"request_timeout_ms": 7_000})
+    return call(client)
+
+
+def test_settings_have_names_in_place_of_numbers() -> None:
+    configs = [of.CreatableTopicConfigs(name="x", value="1", config_source=1), of.CreatableTopicConfigs(name="y", config_source=5)]
+    made = p.CreateTopicsResponse(topics=[of.CreatableTopicResult(name=name, configs=configs) for name in ("a", "b")])
+    found = asked_by_kafkas(lambda it: it.create_topics(["a", "b"]), Engine(None, {p.CreateTopicsRequest: made}))
+    plain = {"read_only": False, "is_sensitive": False}
+    x, y = {"value": "1", "config_source": "DYNAMIC_TOPIC_CONFIG", **plain}, {"value": "", "config_source": "DEFAULT_CONFIG", **plain}
+    assert found.keys() == {"topics"} and [each["configs"] for each in found["topics"]] == [{"x": x, "y": y}] * 2
+    synonyms = [of.DescribeConfigsSynonym(name="x", value=value, source=source) for value, source in (("1", 1), ("2", 5))]
+    entries = [
+        of.DescribeConfigsResourceResult(name="x", value="1", config_source=1, config_type=5, synonyms=synonyms),
+        of.DescribeConfigsResourceResult(name="y", config_source=4, read_only=True, config_type=1),
+        of.DescribeConfigsResourceResult(name="z", config_source=5, config_type=1),
+    ]
+    results = [of.DescribeConfigsResult(resource_type=2, resource_name="a", configs=entries)]
+    engine = Engine(None, {p.DescribeConfigsRequest: p.DescribeConfigsResponse(results=results)})
+    shown_x = {"config_type": "LONG", "documentation": "", **x}
+    shown_x["synonyms"] = [
+        {"name": "x", "value": "1", "source": "DYNAMIC_TOPIC_CONFIG"},
+        {"name": "x", "value": "2", "source": "DEFAULT_CONFIG"},
+    ]
+    every = {"modified": "x", "dynamic": "xz", "all": "xyz", "default": "yz", "static": "y"}
+    for chosen, names in every.items():
+        found = asked_by_kafkas(lambda it, chosen=chosen: it.describe_configs([NAMED("topic", "a")], config_filter=chosen), engine)
+        assert (chosen, "".join(found["topic"]["a"])) == (chosen, names)
+        assert found["topic"]["a"].get("x", shown_x) == shown_x
+
+
+def test_which_settings_a_filter_leaves_out() -> None:
+    theirs: Any = importlib.import_module("kafka.admin")
+    for kind in theirs.ConfigFilterType:
+        skipped = [source.name for source in theirs.ConfigSourceType if kind.should_skip(source)]
+        assert [each.name for each in k.ConfigSourceType if k.ConfigFilterType[kind.name].should_skip(each)] == skipped
+
+
+def test_partitions_whose_records_were_not_deleted_are_an_error_of_one_or_of_several() -> None:
+    refused = errors.TopicAuthorization("no")
+    with pytest.raises(of_kafka.TopicAuthorizationFailedError):
+        asked_by_kafkas(lambda it: it.delete_records(TWO), Engine(Results({A: 2}, {B: refused})))
+    with pytest.raises(of_kafka.BrokerResponseError, match=r"no.*; .*no"):
+        asked_by_kafkas(lambda it: it.delete_records(TWO), Engine(Results({}, {A: refused, B: refused})))
+    found = asked_by_kafkas(lambda it: it.delete_records(TWO), Engine(Results(TWO)))
+    shown_two = {tp: {"partition_index": tp.partition, "low_watermark": low, "error_code": 0} for tp, low in TWO.items()}
+    assert found == shown_two
 
 
 def shown(found: Any) -> Any:
