@@ -56,7 +56,7 @@ ROOMS = {
     "decode": room("decode/*.py", "decode/test_*.py data/test_frame_avro.py data/test_read_decoded.py"),
     "frames": room(
         "producer/frame*.py consumer/chunks.py consumer/decoding.py consumer/parquet.py consumer/reading.py consumer/stretches.py",
-        "data/test_*.py consumer/test_chunks.py consumer/test_read_*.py consumer/test_group_[di]*.py consumer/test_kafka_consumer.py"
+        "data/test_*.py consumer/test_chunks.py consumer/test_read*.py consumer/test_group_[di]*.py consumer/test_kafka_consumer.py"
         " consumer/test_no_offset.py consumer/test_position_*.py consumer/test_consumer_health.py consumer/test_second_failures.py"
         " producer/test_frame_*.py producer/test_send_many_*.py cli/test_perf*.py",
     ),
