@@ -11,6 +11,7 @@ from kafkacore import protocol as p
 from kafkacore.broker.authorizer import ALTER, CLUSTER, CLUSTER_ACTION, DESCRIBE, IDEMPOTENT_WRITE, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkacore.broker.authorizer import GROUP as GROUP_TYPE
 from kafkacore.broker.coordinator_shard import partition_for
+from kafkacore.broker.producers import BatchMetadata, ProducerEntry
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState, is_exhausted
 from kafkacore.broker.txns.verify import Support
@@ -146,6 +147,18 @@ def test_what_administrators_are_answered_field_by_field():
         ((told,),) = (topic.partitions for topic in bench.ask(p.DescribeProducersRequest(topics=[wanted]), 0).topics)
         assert (told.partition_index, told.error_code, told.active_producers) == (index, code, [])
         assert told.error_message == message or (message and message in told.error_message)
+
+
+def test_producers_of_a_partition_field_by_field():
+    bench = Coordinated()
+    entries = bench.state.replicas.partition("t", 1).producers.entries
+    entries[7], entries[8] = ProducerEntry(3, 4, 5, 6), ProducerEntry(1, 2, 3)
+    entries[7].batches.append(BatchMetadata(8, 9, 10, 11, 5))
+    wanted = p.DescribeProducersTopicRequest(name="t", partition_indexes=[0, 1])
+    ((idle, found),) = (topic.partitions for topic in bench.ask(p.DescribeProducersRequest(topics=[wanted]), 0).topics)
+    assert (tuple(idle), tuple(found)[:3]) == ((0, 0, None, []), (1, 0, None))
+    names = ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch", "current_txn_start_offset")
+    assert [[getattr(each, name) for name in names] for each in found.active_producers] == [[7, 3, 9, 5, 4, 6], [8, 1, -1, 3, 2, -1]]
 
 
 def test_leaders_as_transactions_see_them():

@@ -170,6 +170,12 @@ def test_items_that_do_not_fit_are_faults_of_their_rows(kind: Any, good: str, ba
     assert kept.columns[0].null_count == 0 and sorted(kept.faults) == sorted(found.faults)
 
 
+@each_row("how, kept", [({}, None), ({"keeps_good_fields": True}, 1)])
+def test_a_row_is_whole_or_nothing_unless_good_fields_are_kept(how: dict[str, bool], kept: int | None) -> None:
+    found = decoded([b'{"n":1,"c":"x"}', b'{"n":2,"c":3}'], pa.schema([("n", pa.int64()), ("c", pa.int64())]), **how)
+    assert [column.to_pylist() for column in found.columns] == [[kept, 2], [None, 3]] and list(found.faults) == [0]
+
+
 def test_more_categories_than_the_index_counts_are_an_error_of_the_schema() -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     for count in (128, 129):
