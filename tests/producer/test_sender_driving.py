@@ -226,6 +226,29 @@ def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkey
     }
 
 
+def test_a_second_pass_that_fails_forgets_what_it_had_on_the_wire_although_a_batch_of_the_first_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender_module, "ERROR_PAUSE_S", 0)
+    bench = started()
+    reenqueue = bench.accumulator.reenqueue
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def queue_again(batch: Any, now_ms: int) -> None:
+        fail() if batch.queue.index == 0 else reenqueue(batch, now_ms)
+
+    monkeypatch.setattr(bench.accumulator, "reenqueue", queue_again)
+    for partition in (0, 1):
+        bench.send_now("t", b"x", partition=partition)
+        bench.client.in_poll = fail
+        bench.sender.guarded_pass(bench.clock.now_ms(), 0)
+        bench.client.in_poll = lambda: None
+    assert bench.client.disconnected == [1, 1]
+    assert list(bench.sender.batches_in_flight()) == []
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_work_that_a_pass_does_first_is_done_although_other_work_was_cut_short(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]

@@ -430,6 +430,19 @@ def test_a_call_made_again_waits_for_the_first_one() -> None:
     assert "has been committed already" in str(outcome_of(abort)[1])
 
 
+def test_an_init_made_again_has_ended_until_a_transaction_has() -> None:
+    engine = ready()
+    again = engine.submit(StepKind.INIT)
+    engine.settle()
+    assert outcome_of(again) == (True, None)
+    engine.begin(False)
+    engine.submit(StepKind.COMMIT)
+    assert ask(engine) is None
+    late = engine.submit(StepKind.INIT)
+    engine.settle()
+    assert "a producer does that once" in str(outcome_of(late)[1])
+
+
 def test_a_call_made_again_waits_for_the_first_one_behind_another() -> None:
     engine = ready()
     engine.begin(True)
