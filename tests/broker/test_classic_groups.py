@@ -468,7 +468,7 @@ def test_a_group_with_members_is_neither_deleted_nor_are_offsets_that_only_it_kn
         bench.group().validate_member("m", "x")
 
 
-@each_row("leader", [None, "gone", "a", "b"])
+@each_row("leader", [None, "other", "a", "b"])
 @each_row("joined", ["", "b", "ab"])
 def test_a_member_leads_that_has_joined(leader, joined):
     group = ClassicGroup("g", ClassicGroupState.EMPTY, 0)
@@ -521,7 +521,7 @@ WITHOUT_A_NAME = [
 
 @each_row(("request", "version"), WITHOUT_A_NAME, ids=[type(request).__name__ for request, _ in WITHOUT_A_NAME])
 def test_a_group_without_a_name_is_refused_and_one_that_is_loaded_is_waited_for(request, version):
-    """A heartbeat hears that all is well meanwhile: its member need do nothing."""
+    """A heartbeat hears that all is well while the group is loaded: its member need do nothing."""
     bench = GroupBench()
     bench.topic("t")
     runtime = bench.state.groups.runtime

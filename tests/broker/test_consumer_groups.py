@@ -261,6 +261,12 @@ def test_expressions():
     bench.topic("bx")
     more = bench.beat("m", answer.member_epoch)
     assert assigned(more) == {b1: {0}, b2: {0}}
+    bench.beat("m", more.member_epoch)
+    b3 = bench.topic("b3").topic_id
+    assert assigned(bench.beat("m", more.member_epoch)) == {b1: {0}, b2: {0}, b3: {0}}, "at once, however lately it was looked at"
+    delete_topic(bench.state.controller, "b3")
+    bench.beat("m", more.member_epoch + 1, owned={b1: {0}, b2: {0}})
+    more = bench.beat("m", more.member_epoch + 1, owned={b1: {0}, b2: {0}})
     (described,) = bench.ask(p.ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
     assert (described.members[0].subscribed_topic_regex, described.members[0].subscribed_topic_names) == ("b[0-9]", [])
     bench.reload()
@@ -275,7 +281,7 @@ def test_expressions():
 
 
 def test_clients_see_the_groups_and_the_topics_that_they_may_describe():
-    bench = ConsumerGroupBench()
+    bench = ConsumerGroupBench(group_consumer_regex_refresh_interval_ms=10_000)
     ids = {name: bench.topic(name).topic_id for name in ("b1", "b2", "b3")}
     for group in "ghi":
         bench.beat("m", 0, topics=["a"], group=group)
@@ -283,7 +289,16 @@ def test_clients_see_the_groups_and_the_topics_that_they_may_describe():
     may |= {(a.DESCRIBE, a.TOPIC, "b1"), (a.DESCRIBE, a.TOPIC, "b3")}
     bench.state.authorizer = SimpleNamespace(allows=lambda principal, host, *asked: asked in may)
     assert [each.group_id for each in bench.ask(p.ListGroupsRequest(), 5).groups] == ["g", "i"]
-    assert assigned(bench.beat("m", 0, regex="b.", group="j")) == {ids["b1"]: {0}, ids["b3"]: {0}}
+    assert assigned(bench.beat("n", 0, regex="b.", group="j")) == {ids["b1"]: {0}, ids["b3"]: {0}}
+    bench.beat("n", -1, group="j")
+    epoch = bench.beat("m", 0, regex="b.", group="j").member_epoch
+    may.add((a.DESCRIBE, a.TOPIC, "b2"))
+    found = []
+    for ms in (0, 10_000, 1):  # since then an expression stands for what it stood for
+        bench.advance(ms)
+        found.append(bench.beat("m", epoch, group="j").member_epoch)
+    assert found == [epoch, epoch, epoch + 1]
+    assert bench.group("j").regexes["b."].topics == {"b1", "b2", "b3"}
     may.add((a.DESCRIBE, a.CLUSTER, a.CLUSTER_NAME))
     assert [each.group_id for each in bench.ask(p.ListGroupsRequest(), 5).groups] == ["g", "h", "i", "j"]
 
@@ -744,7 +759,7 @@ def test_a_classic_member_hears_when_it_may_have_what_another_gave_up():
     assert bench.heartbeat("o", again.generation_id) == 0
     bench.beat("n", 0, topics=["a"])
     assert bench.sync("o", again.generation_id).response.error_code == Code.REBALANCE_IN_PROGRESS
-    bench.advance(30_000)  # it joined no more
+    bench.advance(30_000)  # it joined no longer
     assert "o" not in bench.group().members
 
 

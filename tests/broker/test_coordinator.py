@@ -337,15 +337,15 @@ def test_what_waits_when_all_shards_are_dropped_gets_not_coordinator_and_so_does
     stage.replicas.hold = True
     waiting = [stage.add(b"x", 1, partition) for partition in range(3)]
     assert (stage.runtime.held(), len(stage.runtime.shards())) == ([0, 1, 2], 3)
-    told = []
+    heard = []
 
     def dropping(shard):
-        stage.runtime.write(0, adding(b"x", 1), told.append)  # runs after this one
+        stage.runtime.write(0, adding(b"x", 1), heard.append)  # runs after this one
         stage.runtime.close()
         return CoordinatorResult([], "answer")
 
-    stage.runtime.write(0, dropping, told.append)
-    assert [type(each) for each in (*told, *(each[0] for each in waiting))] == [errors.NotCoordinator] * 5
+    stage.runtime.write(0, dropping, heard.append)
+    assert [type(each) for each in (*heard, *(each[0] for each in waiting))] == [errors.NotCoordinator] * 5
     assert (stage.runtime.held(), stage.runtime.shards()) == ([], [])
 
 
@@ -353,9 +353,9 @@ def test_a_record_that_fits_into_no_batch_is_refused():
     """Of records that count one by one those before it are written."""
     large, small = (CoordinatorRecord(b"x", bytes(size)) for size in (2 << 20, 4))
     for records, written in (([large], {}), ([small, large], {b"x": 0})):
-        stage, told = RuntimeBench(), []
-        stage.runtime.write(0, lambda shard, found=records: CoordinatorResult(found, None, is_atomic=False), told.append)
-        assert [type(each) for each in told] == [errors.UnknownServer]
+        stage, heard = RuntimeBench(), []
+        stage.runtime.write(0, lambda shard, found=records: CoordinatorResult(found, None, is_atomic=False), heard.append)
+        assert [type(each) for each in heard] == [errors.UnknownServer]
         assert stage.look() == [written]
 
 

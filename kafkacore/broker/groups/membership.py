@@ -475,8 +475,6 @@ class ClassicMembership:
             member.heartbeat_satisfied = True
             self._heartbeats.check_and_complete(key)
             member.heartbeat_satisfied = False
-        else:
-            self._forget_session(group, member_id)
 
         def satisfied() -> bool:
             current = group.members.get(member_id)
