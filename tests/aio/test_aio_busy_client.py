@@ -16,6 +16,7 @@ import pytest
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, calls
 from kafkacore.aio.calls import CallThread, NotMade, awaited
+from kafkacore.aio.timers import shared_timer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.loops import NewLoop, run
@@ -233,6 +234,7 @@ def test_closing_lets_calls_end(cluster: EmbeddedCluster, topic: str, new_loop: 
             held.go_on()
             await close
             await asyncio.gather(*tasks)
+            assert len(shared_timer(asyncio.get_running_loop())) == 0
         async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             assert [committed.offset for committed in (await admin.list_group_offsets(topic)).values()] == [7]
 

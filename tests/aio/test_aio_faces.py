@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 import kafkacore
-from kafkacore import aio, testing
+from kafkacore import aio, errors, testing
 from kafkacore.aio import testing as aio_testing
-from tests.kit.loops import run
+from tests.kit.loops import run, turns
 from tests.kit.rows import each_row
 
 FACES = [
@@ -87,6 +88,8 @@ def test_a_cluster_hands_on_each_argument(monkeypatch: pytest.MonkeyPatch) -> No
     given = {name: object() for name, *_ in arguments(aio_testing.EmbeddedCluster.__init__)}
     aio_testing.EmbeddedCluster(**given)  # type: ignore[arg-type]
     assert made == [given]
+    sync: Any = SimpleNamespace(config=None, _brokers=(), client_settings=lambda user, *, listener: (user, listener))
+    assert aio_testing.EmbeddedCluster.of(sync).client_settings("u", listener="l") == ("u", "l")
 
 
 def test_the_modules_for_tests_have_the_same_names() -> None:
@@ -112,6 +115,14 @@ def test_clients_that_have_done_nothing_say_what_they_are() -> None:
             for call in (consumer.poll, consumer.poll_batch):
                 with pytest.raises(TypeError, match="timeout_ms"):
                     await call(timeout_ms=1)
+            consumer.assign([("t", 0)])
+            reading = asyncio.create_task(consumer.poll(None))
+            await turns(3)
+            for other in (consumer.read_range(("t", 0), 0, 1), consumer.read("t")):
+                with pytest.raises(errors.IllegalStateError, match="another task is reading"):
+                    await anext(other)
+            reading.cancel()
+            await asyncio.wait([reading])
         assert admin.closed
 
     run(work)

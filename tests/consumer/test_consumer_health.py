@@ -18,7 +18,7 @@ from kafkacore.consumer.group.classic import Phase as ClassicPhase
 from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, member_problems
 from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.consumer.group.modern import Phase as ModernPhase
-from kafkacore.consumer.health import HeldBack, StallWatch, held_back_problems
+from kafkacore.consumer.health import HeldBack, StallWatch, describe_partitions, held_back_problems
 from kafkacore.consumer.subscription import PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
@@ -246,6 +246,7 @@ def test_what_stands_still_is_named_after_its_time(happens, looks):
     for now_ms, said in looks.items():
         problems, stalled = look(now_ms)
         assert problems == said and stalled == [A] * any(each.startswith("t-0") for each in said), now_ms
+    assert [name for name, _ in describe_partitions(subscription, False)] == [f"t-{tp.partition}" for tp in subscription.partitions]
     b = subscription.partitions[B]
     about_b = lambda now_ms: [each for each in look(now_ms, {b: (now_ms - 5_000, 6)})[0] if each.startswith("t-1")]  # noqa: E731
     refused = "t-1 has been refused by its broker for 5 s: NOT_LEADER_OR_FOLLOWER"

@@ -326,6 +326,18 @@ def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][-1] == 2
 
 
+def test_all_partitions_that_have_another_leader_are_asked_for_there():
+    rig = FetchRig({A: filled(), B: filled()})
+    rig.round()
+    rig.values()
+    for tp in (A, B):
+        rig.log(tp).leader = 2
+    rig.cluster.refresh()
+    rig.fetcher.send_fetches(rig.now_ms)
+    asked = [(node, sorted(q.partition for topic in r.topics for q in topic.partitions)) for node, _, r in rig.cluster.requests]
+    assert asked == [(1, [0, 1]), (2, [0, 1])]
+
+
 def test_refusals_are_retried_after_the_back_off_only():
     rig = FetchRig({A: filled()})
     rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
@@ -339,8 +351,10 @@ def test_refusals_are_retried_after_the_back_off_only():
     assert rig.poll() == {A: numbers(0, 10)}
 
 
-def test_fetches_and_what_becomes_of_them_are_counted():
-    rig = FetchRig({A: filled()})
+@each_row("columns", [False, True])
+@each_row("short_cuts", [True, False])
+def test_fetches_and_what_becomes_of_them_are_counted(short_cuts, columns):
+    rig = FetchRig({A: filled()}, short_cuts=short_cuts)
     counts = []
 
     def count():
@@ -348,7 +362,8 @@ def test_fetches_and_what_becomes_of_them_are_counted():
         counts.append((metrics.fetches, metrics.full_fetches, metrics.answers, metrics.errors))
 
     rig.round()
-    rig.values()
+    rig.values(columns=columns)
+    assert rig.fetcher.metrics.records == 10
     count()
     rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
     rig.round()

@@ -12,6 +12,7 @@ import pytest
 from kafkacore import ConsumerInterceptor, errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer, RecordBatches
+from kafkacore.consumer.interceptors import Interceptors
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 from tests.kit.clusters import embedded
@@ -206,3 +207,20 @@ def test_ctrl_c_inside_loses_no_record(consumer):
 def test_what_is_no_interceptor_is_refused(wrong, problem):
     with pytest.raises(errors.ConfigError, match=problem):
         ConsumerConfig.from_user(bootstrap_servers="h:1", interceptors=[wrong])
+
+
+def test_an_interceptor_without_a_method_is_passed_by(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+
+    class Last(ConsumerInterceptor):
+        def on_commit(self, offsets: Any) -> None:
+            seen.append(offsets)
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    interceptors = Interceptors([object(), Last()])
+    interceptors.on_commit({A: OffsetAndMetadata(1)})
+    interceptors.close()
+    assert interceptors.on_consume({}) == {}
+    assert seen == [{A: OffsetAndMetadata(1)}, "closed"] and not caplog.records

@@ -86,6 +86,14 @@ def test_a_topic_that_is_created_again_starts_over_with_the_partitions_that_it_h
     assert [watch.subscription.partitions[tp] is before[tp] for tp in (TopicPartition("a", 0), TopicPartition("b", 0))] == [False, True]
 
 
+def test_topics_that_a_coordinator_has_matched_are_those_of_the_assignment() -> None:
+    watch = Watch()
+    watch.subscription.subscribe_broker_pattern()
+    watch.subscription.set_assignment([TopicPartition("b", 0), TopicPartition("a", 1)])
+    watch.assigned_by_group()
+    assert watch.subscription.topics == {"a", "b"} == {*watch.metadata.topics}
+
+
 def test_a_refusal_is_owed_once_and_asked_about_again() -> None:
     watch = Watch()
     watch.subscribe(["a", "b", "c"])
