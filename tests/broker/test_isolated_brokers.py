@@ -181,3 +181,18 @@ def test_the_controller_cut_off_from_all_brokers_comes_back(cluster):
     cluster.network.heal(peer=CONTROLLER)
     all_in_sync(cluster)
     assert write_numbers(cluster, 3) == [0, 1, 2]
+
+
+def test_a_connection_that_breaks_is_no_broker_that_died():
+    """As in Kafka the end of its session fences a broker, not that of its connection to the controller."""
+    with EmbeddedCluster(brokers=2, faults=True) as cluster:
+        cluster.create_topic("t", partitions=2, replication_factor=1)
+
+        def epochs():
+            return controller_of(cluster).read(lambda image: [image.partition("t", each).leader_epoch for each in (0, 1)])
+
+        before = epochs()
+        for name in "uv":
+            cluster.network.cut(None, CONTROLLER)
+            cluster.create_topic(name)  # every broker knows of it: each has connected again
+        assert epochs() == before
