@@ -127,7 +127,7 @@ def hint(name: str, known: Collection[str], others: Mapping[str, Collection[str]
         for other, names in others.items():
             if name in names or meant in names:
                 return f": {f'{_spelled(meant, dotted)} is' if meant else 'it is'} a setting of {other}"
-        meant = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+        meant = next(iter(difflib.get_close_matches(name, known, n=1)), None)
     return keys if meant is None else f"; did you mean {_spelled(meant, dotted)}?{keys and ' ' + keys[2:]}"
 
 

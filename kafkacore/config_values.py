@@ -135,7 +135,7 @@ def function_named(name: str) -> Callable[..., Any]:
         raise ValueError(f"a function that can be imported: module {module} fails with {type(error).__name__}: {error}") from error
     for part in path.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
+            near = difflib.get_close_matches(part, dir(found))
             raise ValueError(f"a function that is there: module {module} has no {path}" + (f"; did you mean {near[0]}?" if near else ""))
         found = getattr(found, part)
     if not callable(found):

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import ssl
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ from kafkacore.compat.kafka import producer as kafka_producer
 from kafkacore.compat.settings import Ours
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
 from kafkacore.config_names import CALLS, ELSEWHERE
-from kafkacore.config_values import INT64_MAX, Range
+from kafkacore.config_values import INT64_MAX, Range, convert
 from kafkacore.errors import ConfigError
 from tests.kit.rows import each_row
 
@@ -210,6 +211,13 @@ def test_secrets_stay_out_of_the_repr():
     config = ClientConfig(bootstrap_servers=(B,), security_protocol="ssl", ssl_certfile="c", ssl_password="hush")
     assert config.security_protocol == "SSL"
     assert "hush" not in repr(config)
+    of_both = "sasl_jaas_config ssl_keystore_certificate_chain ssl_keystore_key ssl_keystore_password ssl_truststore_certificates"
+    of_both += " ssl_truststore_password"
+    of_clients = "sasl_oauthbearer_allowed_urls sasl_oauthbearer_client_credentials_client_secret sasl_oauthbearer_proxy_url sasl_password"
+    of_clients += " sasl_oauthbearer_token_endpoint_url sasl_oauthbearer_token_provider ssl_context ssl_password"
+    of_brokers = "delegation_token_secret_key gssapi_sasl_jaas_config listener_name_settings other_settings ssl_key_password"
+    for kind, own in ((ProducerConfig, of_clients), (ConsumerConfig, of_clients), (AdminConfig, of_clients), (BrokerConfig, of_brokers)):
+        assert {field.name for field in dataclasses.fields(kind) if not field.repr} == {*of_both.split(), *own.split()}
 
 
 @each_row(
@@ -257,6 +265,12 @@ def test_two_phase_commit_goes_without_a_timeout():
         ProducerConfig.from_user(bootstrap_servers=B, **setting)
     with pytest.raises(ConfigError, match="set one of the two"):
         ProducerConfig.from_user(bootstrap_servers=B, transactional_id="x", transaction_timeout_ms=60_000, **setting)
+
+
+def test_what_is_no_function():
+    assert convert(Callable[..., int], len) is len
+    with pytest.raises(ValueError, match="^a callable$"):
+        convert(Callable[..., int], 5)
 
 
 def test_settings_are_a_mapping():

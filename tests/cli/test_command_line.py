@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -12,12 +13,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
-from kafkacore.cli import transactions
+from kafkacore.cli import demo, transactions
 from kafkacore.cli.app import run
 from kafkacore.cli.flights import load_flights
 from kafkacore.config_security import sasl_listener
@@ -611,7 +615,18 @@ def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, cli: Comma
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "matplotlib" else real(name, *more))
     monkeypatch.chdir(tmp_path)
-    shown = cli("demo", "--limit", "200", "--no-spark")
+    reached: dict[str, list[int]] = {}
+
+    @contextlib.contextmanager
+    def progress(what: str, count: int, visible: bool) -> Iterator[Any]:
+        assert (count, visible) == (200, True)
+        yield SimpleNamespace(task_ids=["task"], update=lambda task, completed: reached.setdefault(f"{what} {task}", []).append(completed))
+
+    monkeypatch.setattr(demo, "SAMPLE_EVERY", 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "record_progress", progress)
+        shown = cli("demo", "--limit", "200", "--no-spark")
+    assert (reached["sending task"], reached["reading task"][-1]) == ([50, 100, 150, 200], 200)
     assert "all 200 records equal their source" in shown
     figures = cli.json("demo", "--limit", "200", "--no-spark")
     assert (figures["records_equal"], figures["records_wrong"], figures["plot"], figures["pipeline"]) == (200, 0, None, None)

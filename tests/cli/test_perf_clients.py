@@ -268,6 +268,8 @@ def test_a_run_is_drawn(clock: SimpleNamespace, tmp_path: Path, monkeypatch: pyt
     points, *levels = below.lines
     assert points.get_xydata().tolist() == [[1, 0], [1, 1], [2, 2], [2, 3], [3, 4]]
     assert [list(line.get_ydata()) for line in levels] == [[2, 2], [pytest.approx(3.96)] * 2]
+    assert (points.get_marker(), points.get_markersize(), points.get_alpha()) == (".", 2, 0.4)
+    assert {(line.get_color(), line.get_linewidth(), line.get_linestyle()) for line in levels} == {("black", 0.8, "--")}
     assert [text.get_text() for text in below.texts] == ["p50 2.0 ms", "p99 4.0 ms"]
     later = Samples()
     later.add(2.0)

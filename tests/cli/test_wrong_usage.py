@@ -19,10 +19,10 @@ def test_words_that_do_not_fit(cli: Commands, tmp_path: Path, monkeypatch: pytes
     Path("link.parquet").symlink_to("there.parquet")
     Path("dir.parquet").mkdir()
     for words, why in (
-        ("export t link.parquet", "is a link to there.parquet"),
-        ("export t dir.parquet", "is no regular file"),
-        ("export t there.parquet", "is there already; --force replaces it"),
-        ("load data.txt t", "is no NAME.parquet, NAME.csv or NAME.jsonl"),
+        ("export t link.parquet", "Invalid value for FILE: link.parquet is a link to there.parquet: name the file itself"),
+        ("export t dir.parquet", "Invalid value for FILE: dir.parquet is no regular file"),
+        ("export t there.parquet", "Invalid value for FILE: there.parquet is there already; --force replaces it"),
+        ("load data.txt t", "Invalid value for FILE: data.txt is no NAME.parquet, NAME.csv or NAME.jsonl"),
         (f"consume t --from @{1 << 63}", "is no time since 1970"),
         ("configs set --topic t --alter --entity-type users x=1", "kafkacore users set NAME"),
         ("configs set --entity-type nonsense x=1", "--entity-type nonsense"),
