@@ -269,7 +269,7 @@ def test_two_phase_commit_goes_without_a_timeout():
 
 def test_what_is_no_function():
     assert convert(Callable[..., int], len) is len
-    with pytest.raises(ValueError, match="^a callable$"):
+    with pytest.raises(ValueError, match=r"^a callable$"):
         convert(Callable[..., int], 5)
 
 
