@@ -77,9 +77,9 @@ def test_the_cluster(admin, broker):
 
 
 def test_offsets_of_partitions_and_of_what_is_none(admin):
-    admin.create_topics([NewTopic("t", 1, 1)])
-    results = admin.list_offsets({("t", 0): "latest", ("t", 5): "earliest", ("missing", 0): "latest"})
-    assert results[TopicPartition("t", 0)].offset == 0
+    admin.create_topics([NewTopic("t", 1, 1), NewTopic("u", 1, 1)])
+    results = admin.list_offsets({("t", 0): "latest", ("t", 5): "earliest", ("missing", 0): "latest", ("u", 0): "latest"})
+    assert {tp: found.offset for tp, found in results.items()} == {("t", 0): 0, ("u", 0): 0}
     assert {tp: type(e) for tp, e in results.errors.items()} == {
         TopicPartition("t", 5): errors.UnknownTopicOrPartition,
         TopicPartition("missing", 0): errors.UnknownTopicOrPartition,
