@@ -153,9 +153,10 @@ def _simple(is_: Any) -> list[tuple[Any, Any]]:
     return [
         (is_.is_null, "null"),
         (is_.is_boolean, "boolean"),
-        (lambda kind: is_.is_integer(kind) and (kind.bit_width < 32 or is_.is_int32(kind)), "int"),
+        *((check, "int") for check in (is_.is_int8, is_.is_int16, is_.is_int32, is_.is_uint8, is_.is_uint16)),
         (is_.is_integer, "long"),
-        (lambda kind: is_.is_floating(kind) and kind.bit_width <= 32, "float"),
+        (is_.is_float16, "float"),
+        (is_.is_float32, "float"),
         (is_.is_floating, "double"),
         (lambda kind: is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind), "string"),
         (lambda kind: is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind), "bytes"),

@@ -14,11 +14,12 @@ import pytest
 
 from kafkacore._codec import RecastSend
 from kafkacore.compat import settings as shared
-from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, errors
+from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPartitionAssignor
 from kafkacore.compat.kafka.common_settings import _addresses, _token_provider
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
+from kafkacore.types import OffsetAndMetadata as EngineOffset
 from tests.kit.inside import consumer_in, producer_in, short_send_of
 from tests.kit.rows import each_row
 
@@ -122,6 +123,24 @@ def test_a_token_lasts_as_long_as_it_says() -> None:
 def test_patterns_match_the_beginning_of_a_name(pattern: Any, name: str, matches: bool) -> None:
     assert bool(_at_beginning(pattern).fullmatch(name)) is matches
     assert bool(re.match(pattern, name)) is matches  # as kafka-python does it
+
+
+def test_commits_that_nothing_asked_for_are_told_one_by_one() -> None:
+    heard: list[Any] = []
+    with KafkaConsumer(**NOWHERE, default_offset_commit_callback=lambda *said: heard.append(said)) as consumer:
+        watch = vars(consumer)["_watch"]
+        commits = [{TopicPartition("t", number): EngineOffset(number + 5, None, "n")} for number in range(3)]
+        watch.on_commit(commits[0])
+        assert heard == []
+        watch.on_commit(commits[1])
+        watch.hand_on()
+        watch.hand_on()
+        watch.on_commit(commits[2])
+        watch.was_asked_for()
+        watch.hand_on()
+    shown = [{TopicPartition("t", number): OffsetAndMetadata(number + 5, "n", -1)} for number in range(2)]
+    assert [offsets for offsets, _ in heard] == shown
+    assert [answer.topics for _, answer in heard] == [[("t", [(number, 0)])] for number in range(2)]
 
 
 def test_a_table_of_settings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.admin import GroupDescription, MemberDescription
+from kafkacore.admin import GroupDescription, GroupListing, MemberDescription
 from kafkacore.compat import confluent as c
 from kafkacore.compat.aiokafka import admin as a
 from kafkacore.compat.aiokafka import errors as of_aiokafka
@@ -607,3 +607,44 @@ def test_what_confluents_names_make_of_answers() -> None:
         "nodes": [shown_node],
         "authorized_operations": None,
     }
+
+
+class Listing(list[Any]):
+    """Groups, and why brokers have listed none."""
+
+    def __init__(self, groups: list[Any], *failed: errors.KafkaError) -> None:
+        super().__init__(groups)
+        self.errors = dict(enumerate(failed))
+
+    def check(self) -> None:
+        raise self.errors[0]
+
+
+def test_groups_of_consumers_are_listed_with_the_errors_of_brokers() -> None:
+    refused, late = errors.GroupAuthorization("no"), errors.KafkaTimeoutError("late")
+    of_consumers = [GroupListing("g", "consumer", "Stable", "consumer"), GroupListing("s", "", "Odd", "odd")]
+    listing = [*of_consumers, GroupListing("k", "connect", "Empty", "classic")]
+    valid = [
+        {"group_id": "g", "is_simple_consumer_group": False, "state": "STABLE", "type": "CONSUMER"},
+        {"group_id": "s", "is_simple_consumer_group": True, "state": "UNKNOWN", "type": "UNKNOWN"},
+    ]
+    for failed, names in (((), []), ((late, refused), ["_TIMED_OUT", "GROUP_AUTHORIZATION_FAILED"])):
+        found = made_by_confluents(lambda it: it.list_consumer_groups(), Engine(Listing(listing, *failed))).result(0)
+        assert shown(found.valid) == valid
+        assert [each.args[0].name() for each in found.errors] == names
+    assert given(lambda it: it.list_consumer_groups(), Listing([], late, late)) == "_TIMED_OUT"
+
+
+def test_offsets_of_a_group_are_asked_for_without_and_committed_with_a_number() -> None:
+    def with_offsets(*offsets: int) -> list[Any]:
+        return [c.ConsumerGroupTopicPartitions("g", [c.TopicPartition("t", number, at) for number, at in enumerate(offsets)])]
+
+    with d.AdminClient({"bootstrap.servers": "127.0.0.1:1"}) as admin:
+        for call, offsets, text in (
+            (admin.alter_consumer_group_offsets, (0, -1), "must not have negative value for 'offset'"),
+            (admin.list_consumer_group_offsets, (-1001, 0), "must not have 'offset' value"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                call(with_offsets(*offsets))
+    (committed,) = given(lambda it: it.alter_consumer_group_offsets(with_offsets(0)), Results({("t", 0): None}))
+    assert committed["topic_partitions"] == [("t", 0, 0, None, None, None)]

@@ -168,6 +168,22 @@ def test_a_call_that_finds_something_at_once_ends_well_if_it_comes_straight_back
     assert world.said()[3].partition("(")[0] == then
 
 
+def test_behind_a_call_that_raised_a_step_is_taken() -> None:
+    world = World()
+    world.driver.entries = 1
+    assert world.loop.wait(world.found({}, 1), {}, 5) == 1
+    world.driver.entries = 2
+
+    def refuse() -> Any:
+        raise errors.GroupAuthorization("no")
+
+    with pytest.raises(errors.GroupAuthorization):
+        world.loop.wait(refuse, {}, 5)
+    world.said()
+    assert world.loop.wait(world.found({}, 2), {}, 5) == 2
+    assert world.said()[3].startswith("positions.step")
+
+
 def test_the_next_fetch_is_sent_behind_a_step_before_records_are_returned_and_before_a_wait() -> None:
     world = World()
     world.subscription.unsettled = world.fetcher.queue.wants_fetch = True

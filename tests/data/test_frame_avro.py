@@ -35,6 +35,10 @@ def avro_of(data, schema):
     ("value", "kind", "avro", "found"),
     [
         (-5, pa.int8(), "int", -5),
+        (-5, pa.int16(), "int", -5),
+        (5, pa.uint8(), "int", 5),
+        (5, pa.uint16(), "int", 5),
+        (0.5, pa.float16(), "float", 0.5),
         (1 << 31, pa.uint32(), "long", 1 << 31),
         (7, pa.uint64(), "long", 7),
         (0.5, pa.float32(), "float", 0.5),
