@@ -103,6 +103,8 @@ def test_what_is_read_is_the_same(package: str, records: list[Any], codec: int, 
     with accelerate(package):
         found = layer(package, "DefaultRecordBatch")(data)
     assert type(found) is not type(expected)
+    codecs = [f"CODEC_{name}" for name in ("MASK", "NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD") if hasattr(expected, f"CODEC_{name}")]
+    assert len(codecs) > 4 and [getattr(found, name) for name in codecs] == [getattr(expected, name) for name in codecs]
     assert [getattr(found, name) for name in BATCH] == [getattr(expected, name) for name in BATCH]
     assert found.validate_crc() is expected.validate_crc() is True
     read, wanted = list(found), list(expected)

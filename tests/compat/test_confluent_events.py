@@ -225,18 +225,22 @@ def test_a_mode_for_the_first_start_warns_of_what_is_refused(monkeypatch: pytest
             client(settings)
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-def test_messages_sent_behind_an_assign_are_read(incremental: bool) -> None:
+@pytest.mark.parametrize(("incremental", "reset", "offset"), [(False, "latest", -1001), (True, "latest", -1001), (False, "earliest", -1)])
+def test_messages_sent_behind_an_assign_are_read(incremental: bool, reset: str, offset: int) -> None:
     """From the end, which confluent-kafka looks up in the background: there it takes a moment."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
         cluster.produce("t", [b"before"])
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "latest"})
-        (consumer.incremental_assign if incremental else consumer.assign)([TopicPartition("t", 0)])
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": reset})
+        (consumer.incremental_assign if incremental else consumer.assign)([TopicPartition("t", 0, offset)])
         cluster.produce("t", [b"behind"])
         message = consumer.poll(WAIT_S)
         assert message is not None
         assert message.value() == b"behind"
+        consumer.seek(TopicPartition("t", 0, -2))
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.value() == b"before"
         consumer.close()
 
 

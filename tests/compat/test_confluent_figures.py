@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import operator
 import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kafkacore.compat.confluent import KafkaException, statistics
+from kafkacore import errors
+from kafkacore.compat.confluent import KafkaException, TopicPartition, statistics
+from kafkacore.compat.confluent.admin.base import Options
 from kafkacore.compat.confluent.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings
 from kafkacore.net.node_ids import coordinator_id
 from tests.kit.rows import each_row
@@ -207,3 +211,28 @@ def test_the_figures_of_a_consumers_partitions() -> None:
     for identity.member_id, shown_state in (("m", "up"), ("", "init")):
         found = statistics.of_consumer(consumer, reached.get, stored, {})
         assert found["cgrp"] == {"state": shown_state, "rebalance_cnt": 2, "assignment_size": 3}
+
+
+def test_partitions_are_in_order_of_topics_and_numbers() -> None:
+    rows = [TopicPartition("t", 0, 9), TopicPartition("t", 1, 5), TopicPartition("u", 0, 1)]
+    for low, high in itertools.combinations(rows, 2):
+        assert (low < high, low <= high, low > high, low >= high, low == high) == (True, True, False, False, False)
+        assert (high < low, high <= low, high > low, high >= low, high == low) == (False, False, True, True, False)
+    same = TopicPartition("t", 0, 3)
+    assert (rows[0] < same, rows[0] <= same, rows[0] > same, rows[0] >= same, rows[0] == same) == (False, True, False, True, True)
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        with pytest.raises(TypeError):
+            compare(same, ("t", 0))
+    assert same != ("t", 0)
+
+
+def test_the_time_that_a_call_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("kafkacore.compat.confluent.admin.base.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    given, default, none = (Options("call", more, 7.0) for more in ({"request_timeout": 2}, {}, {"request_timeout": 0}))
+    assert [each.left() for each in (given, default, none)] == [2.0, 7.0, 0.001]
+    now_s[0] = 101.5
+    assert [each.left() for each in (given, default, none)] == [0.5, 5.5, 0.001]
+    for now_s[0] in (102.0, 103.0):
+        with pytest.raises(errors.KafkaTimeoutError, match="took all of its time"):
+            given.left()

@@ -78,6 +78,7 @@ def test_both_ways_report_the_same(servers: str) -> None:
         (("t", 5), {}, "TypeError"), (("t", b"v", 5), {}, "TypeError"), (("t", bytearray(b"v")), {}, "TypeError"), ((), {}, "TypeError"),
         (("t", b"v", None, None), {}, "TypeError"), ((b"t", b"v"), {}, "TypeError"), (("t", b"v", None, 17), {}, "_UNKNOWN_PARTITION"),
         (("t", b"v"), {"timestamp": None}, "TypeError"), (("t", b"v"), {"no_such": 1}, "TypeError"),
+        (("t", b"v", None, 1 << 40), {}, "_UNKNOWN_PARTITION"),
         (("t", b"v" * 2_000_000), {}, "MSG_SIZE_TOO_LARGE"), (("t", b"v"), {"headers": [("a", 1)]}, "TypeError"),
     ],
 )  # fmt: skip
