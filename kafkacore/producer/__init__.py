@@ -544,12 +544,13 @@ class KafkaProducer(ProducerCore):
         numbers, asked = partition_numbers(given)
         if numbers is None:
             return None, waited_ms
-        low, high = (int(asked.min()), int(asked.max())) if count else (0, 0)
-        if high >= queue.n:
-            waited_ms += self._await_partition(queue, high, waited_ms)
-        if not 0 <= low <= high < queue.n and count:
-            wanted = f"{low}..{high}" if low < high else low
-            raise UsageError(f"topic {queue.topic} has {counted(queue.n, 'partition')}; asked for {wanted}")
+        if count:
+            low, high = int(asked.min()), int(asked.max())
+            if high >= queue.n:
+                waited_ms += self._await_partition(queue, high, waited_ms)
+            if not 0 <= low <= high < queue.n:
+                wanted = f"{low}..{high}" if low < high else low
+                raise UsageError(f"topic {queue.topic} has {counted(queue.n, 'partition')}; asked for {wanted}")
         return np.ascontiguousarray(np.broadcast_to(numbers, (count,))), waited_ms
 
     # ---- transactions ------------------------------------------------------------------------------------------------------------

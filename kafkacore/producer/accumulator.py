@@ -71,7 +71,7 @@ class RecordAccumulator(AccumulatorCore):
         """
         self.batch_size = buffer_bytes(batch_size, max_request_size)
         # What PooledBuffer takes is a power of two: of any other size a part would lie idle, and not be counted.
-        limit = min(many_bytes, max_request_size, pool.total_bytes // MANY_SHARE)
+        limit = min(many_bytes, pool.total_bytes // MANY_SHARE, max_request_size)
         self.many_bytes = 1 << limit.bit_length() >> 1
         self.linger_ms = linger_ms
         self.delivery_timeout_ms = delivery_timeout_ms

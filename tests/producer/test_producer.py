@@ -111,6 +111,13 @@ def test_wrong_host_reaches_the_caller(unreachable: str) -> None:
             p.partitions_for("t")
 
 
+def test_send_frame_hands_all_that_it_takes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkacore.producer.frames.send_frame", lambda *given, **more: (given, more))
+    names = "key value value_format key_format value_schema registry headers partition timestamp null_keys null_fields keep"
+    more: Any = {name: object() for name in names.split()}
+    assert KafkaProducer.send_frame("self", "t", "frame", **more) == (("self", "t", "frame"), more)  # type: ignore[arg-type, comparison-overlap]
+
+
 def test_a_producer_says_what_it_is_and_belongs_to_its_process(unreachable: str) -> None:
     for settings, named in (({}, ""), ({"transactional_id": "x"}, "; transactional_id 'x'")):
         with KafkaProducer(bootstrap_servers=unreachable, **settings) as p:  # type: ignore[arg-type]

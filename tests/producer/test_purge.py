@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from typing import Any
@@ -146,6 +147,26 @@ def test_failures_are_counted_until_someone_has_looked() -> None:
     count, causes = bench.sender.unobserved_failures()
     assert (count, [(cause.code, cause.partition) for cause in causes]) == (4, [(Code.INVALID_RECORD, 0), (Code.RECORD_LIST_TOO_LARGE, 1)])
     assert bench.sender.unobserved_failures() == (0, [])
+
+
+def test_who_awaits_many_records_has_looked_at_their_failures() -> None:
+    bench = Bench(enable_idempotence=False)
+    future = many(bench, [b"a", b"b"], [0, 0])
+    bench.step()
+    bench.answered((0, Code.INVALID_RECORD, -1))
+
+    async def outcome() -> Any:
+        return await future
+
+    assert sorted(asyncio.run(outcome()).errors) == [0, 1]
+    assert bench.sender.unobserved_failures() == (0, [])
+
+
+@each_row(("values", "is_text"), [(np.array(["a"]), True), (np.array([1.5]), False), (5, False)])
+def test_what_is_no_column_says_so_and_of_text_how_it_becomes_one(values: Any, is_text: bool) -> None:
+    with pytest.raises(TypeError, match=r"^values: ") as refused:
+        ManyCall(Bench(enable_idempotence=False).topic, values, None, None, None, 0)
+    assert ("np.char.encode" in str(refused.value)) is is_text
 
 
 def call_of(values: Any = (b"a", b"b"), **more: Any) -> ManyCall:

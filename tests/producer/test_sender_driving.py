@@ -105,8 +105,9 @@ def test_a_forced_close_ends_the_wait_of_a_caller_that_drives() -> None:
             bench.sender.finish()
 
     bench.client.in_poll = close_from_another_thread
-    with pytest.raises(errors.ClosedError):
+    with pytest.raises(errors.ClosedError) as closed:
         future.result(60)
+    assert (closed.value.topic, closed.value.partition) == ("t", 0)
     assert all_memory_back(bench)
 
 

@@ -75,11 +75,28 @@ def test_of_two_topics_one_is_refused_and_the_other_appears() -> None:
     assert not rig.unplaced
     rig.answered(1, here=1, wrong=InvalidTopic())
     assert rig.hold("absent", b"2"), "it is asked for again"
+    asked: list[str] = []
+    request_topic = rig.bench.metadata.request_topic
+    rig.bench.metadata.request_topic = asked.append  # type: ignore[method-assign, assignment]
     with pytest.raises(InvalidTopic):
         rig.hold("wrong", b"2")
+    assert asked == ["wrong"]
+    rig.bench.metadata.request_topic = request_topic  # type: ignore[method-assign]
     rig.answered(1, here=1, wrong=InvalidTopic(), absent=1)
     assert rig.face.placed[1:] == [("absent", b"2")]
     assert not rig.hold("absent", b"3"), "it is there now"
+
+
+def test_a_refusal_is_forgotten_once_nothing_is_known_of_the_topic() -> None:
+    rig = Rig()
+    rig.hold("new", b"1")
+    rig.answered(1, new=InvalidTopic())
+    rig.answered(1)
+    assert rig.hold("new", b"2")
+    rig.answered(LIFE_MS)
+    assert [kind for _, _, kind in rig.face.failed] == [InvalidTopic, KafkaTimeoutError]
+    rig.answered(1, new=LeaderNotAvailable())
+    assert rig.hold("new", b"3"), "another error than the one before"
 
 
 def test_of_two_records_of_a_topic_one_is_late_and_the_other_is_placed() -> None:
