@@ -209,6 +209,15 @@ def test_where_offsets_lie_in_a_segment_that_was_opened_and_goes_on(disk):
     assert segment.index.offsets.tolist() == [3, 6, 9, 12, 15, 18, 21]
 
 
+def test_files_of_what_is_cut_off_go_at_once(disk):
+    log = disk.log(segment_bytes=300)
+    for _ in range(4):
+        append(log, [b"v" * 200])
+    for cut, left in ((lambda: log.truncate_to(2), {0, 1, 2}), (lambda: log.truncate_fully_and_start_at(9), {9})):
+        cut()
+        assert {int(name[:20]) for name in files(disk) if name.endswith((".log", ".index"))} == left
+
+
 def test_a_segment_that_is_made_again_is_empty(disk):
     append(disk.log(), producer_id=1, sequence=0)
     for suffix in (".index", ".timeindex", ".txnindex"):

@@ -20,6 +20,7 @@ from kafkacore.broker.log.checkpoints import (
     RECOVERY_POINTS,
     read_epochs,
     read_offsets,
+    write_epochs,
     write_offsets,
 )
 from kafkacore.broker.open_servers import open_servers
@@ -236,9 +237,11 @@ def test_transactions_and_leader_epochs_are_learned_again_after_a_crash(store):
     for damage in (lambda: path.write_bytes(b"broken"), path.unlink, lambda: path.write_bytes(path.read_bytes() * 2)):
         store.die()
         damage()
+        write_epochs(store.path / "t-0" / LEADER_EPOCHS, [(0, 0)])  # the later ones were not on the disk
         store.start()
         log = store.log()
         assert [each[:3] for each in log.aborted_transactions(0, 12)] == wanted and log.producers.entries[1].last_sequence == 8
+        assert log.epochs == [(0, 0), (1, 4), (2, 8)]
     store.restart()
     path.write_bytes(b"broken")  # after a clean shutdown, too
     log = store.log()
