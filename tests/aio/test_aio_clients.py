@@ -16,7 +16,7 @@ from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import descriptor_of, driver_of, metadata_of, producer_in, sender_of
+from tests.kit.inside import driver_of, metadata_of, producer_in, sender_of
 from tests.kit.records import fill, numbered
 
 GUARD_S = 60
@@ -205,7 +205,6 @@ def test_a_close_that_waits_for_nothing_ends_what_is_awaited() -> None:
         await asyncio.sleep(0)
         sender_of(producer_in(producer)).initiate_close(force=True)
         driver_of(producer).ready()  # as when an answer comes
-        assert descriptor_of(driver_of(producer)).watched_by is None
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [errors.ClosedError] * 3
         cluster.resume_broker(1)

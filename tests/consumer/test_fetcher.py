@@ -326,18 +326,6 @@ def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][-1] == 2
 
 
-def test_all_partitions_that_have_another_leader_are_asked_for_there():
-    rig = FetchRig({A: filled(), B: filled()})
-    rig.round()
-    rig.values()
-    for tp in (A, B):
-        rig.log(tp).leader = 2
-    rig.cluster.refresh()
-    rig.fetcher.send_fetches(rig.now_ms)
-    asked = [(node, sorted(q.partition for topic in r.topics for q in topic.partitions)) for node, _, r in rig.cluster.requests]
-    assert asked == [(1, [0, 1]), (2, [0, 1])]
-
-
 def test_refusals_are_retried_after_the_back_off_only():
     rig = FetchRig({A: filled()})
     rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
