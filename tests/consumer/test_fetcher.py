@@ -19,7 +19,7 @@ from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, FetchResponse, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
-from tests.kit.inside import queue_of
+from tests.kit.inside import queue_of, sessions_of
 from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -324,6 +324,23 @@ def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     rig.cluster.refresh()
     assert rig.poll() == {A: numbers(0, 10)}
     assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][-1] == 2
+
+
+def test_with_another_network_nothing_is_in_flight_or_held():
+    rig = FetchRig({A: filled(), C: filled(leader=2)})
+    rig.round()
+    rig.fetcher.send_fetches(rig.now_ms)
+    sessions = [*sessions_of(rig.fetcher).values()]
+    rig.fetcher.start_anew(rig.cluster)
+    assert [session.rows.ended for session in sessions] == [True, True]
+    assert (rig.fetcher.sessions, rig.fetcher.in_flight, rig.fetcher.buffered_bytes) == ({}, frozenset(), 0)
+    rig.log(A).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.subscription.settle_anew()
+    rig.cluster.pending.clear()
+    rig.subscription.pause(C)
+    rig.round()
+    with pytest.raises(errors.TopicAuthorization):
+        rig.fetcher.is_ready()
 
 
 def test_refusals_are_retried_after_the_back_off_only():

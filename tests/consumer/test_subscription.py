@@ -46,7 +46,7 @@ def test_modes_exclude_each_other(first, second):
     with pytest.raises(errors.IllegalStateError, match="mutually exclusive"):
         enter(subscription, second)
     subscription.unsubscribe()
-    assert subscription.mode is Mode.NONE
+    assert (subscription.mode, subscription.pattern, subscription.topics) == (Mode.NONE, None, frozenset())
     enter(subscription, second)
     assert subscription.mode.value == second
 
@@ -79,7 +79,7 @@ def test_a_reset_answer_that_comes_too_late_changes_nothing():
     strategy = state.reset
     subscription.seek(A, 42)
     assert not subscription.complete_reset(state, strategy, 0, -1)
-    assert state.offset == 42
+    assert state.offset == 42 and state.reset is None
     subscription.request_reset(A, EARLIEST)
     assert not subscription.complete_reset(state, ResetStrategy("latest"), 99, -1)
     assert subscription.complete_reset(state, EARLIEST, 3, 1)
