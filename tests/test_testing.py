@@ -1,6 +1,7 @@
 """EmbeddedCluster and the pytest plugin, as users meet them."""
 
 import errno
+import inspect
 import socket
 import subprocess
 import sys
@@ -10,12 +11,14 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, ProducerRecord, errors
 from kafkacore.admin import ConfigResource
+from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Drop, EmbeddedCluster
+from kafkacore.testing.network import Network
 from tests.kit.inside import brokers_of, thread_of
 from tests.kit.rows import each_row
 
@@ -500,3 +503,25 @@ def test_who_leads_and_what_is_where():
         assert (cluster.leader("t", 1), cluster.high_watermark("t", 1)) == (second, 2)
         cluster.delete_topic("t")
         assert cluster.topics() == {}
+
+
+def test_what_calls_do_unless_they_are_told():
+    found = {
+        f"{kind.__name__}.{name}": given
+        for kind in (EmbeddedCluster, Network)
+        for name, call in inspect.getmembers(kind, inspect.isfunction)
+        if (name == "__init__" or not name.startswith("_"))
+        and (
+            given := {
+                p.name: p.default for p in inspect.signature(call).parameters.values() if p.default not in (p.empty, None, API_VERSIONS)
+            }
+        )
+    }
+    assert found == {
+        "EmbeddedCluster.__init__": {"brokers": 1, "tls": False, "host": "127.0.0.1", "port": 0, "processes": False, "faults": False},
+        "EmbeddedCluster.create_topic": {"partitions": -1, "replication_factor": -1},
+        "EmbeddedCluster.jump_clock": {"asleep": False},
+        "EmbeddedCluster.records": {"timeout": 30},
+        **{f"Network.{name}": {"direction": "both"} for name in ("delay", "isolate", "throttle")},
+        "Network.trickle": {"nbytes": 1, "direction": "both"},
+    }
