@@ -152,7 +152,8 @@ def test_acls_of_a_test_go_and_come_back(pytester: pytest.Pytester) -> None:
         from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 
         pytestmark = pytest.mark.kafkacore(users={"admin": "a"}, super_users=["admin"], brokers=2)
-        KEPT, ADDED = Acl("topic", "kept", "User:a", "read"), Acl("group", "added", "User:a", "read", "10.0.0.1", "deny", "prefixed")
+        KEPT = [Acl("topic", "kept", "User:a", "read"), Acl("topic", "too", "User:a", "read")]
+        ADDED = [Acl("group", name, "User:a", "read", "10.0.0.1", "deny", "prefixed") for name in ("added", "beside")]
 
         @pytest.fixture
         def admin(kafka_cluster):
@@ -162,14 +163,14 @@ def test_acls_of_a_test_go_and_come_back(pytester: pytest.Pytester) -> None:
         @pytest.fixture(scope="module")
         def of_the_module(kafka_cluster):
             with KafkaAdminClient(kafka_cluster.client_settings("admin")) as client:
-                client.create_acls([KEPT]).check()
+                client.create_acls(KEPT).check()
 
         def test_changes(of_the_module, admin):
             admin.delete_acls([AclFilter()])
-            admin.create_acls([ADDED]).check()
+            admin.create_acls(ADDED).check()
 
         def test_nothing(of_the_module, admin):
-            assert admin.describe_acls() == [KEPT]
+            assert sorted(admin.describe_acls()) == KEPT
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=2)
