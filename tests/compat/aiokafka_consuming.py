@@ -158,6 +158,7 @@ async def offsets_by_time(k: Face) -> Any:
         [None if each is None else (each._fields, tuple(each)) for each in found],
         [sorted(each.values()) for each in bounds],
         await reader.offsets_for_times({}),
+        len(await reader.offsets_for_times({k.tp(): NOW_MS, k.tp(1): NOW_MS})),
         await k.raised(lambda: reader.offsets_for_times({k.tp(): -1})),
     )
 

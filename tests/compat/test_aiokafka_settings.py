@@ -17,7 +17,7 @@ import trustme
 
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
-from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient
+from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from kafkacore.compat.aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from kafkacore.compat.aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafkacore.compat.aiokafka.errors import BrokerNotAvailableError, IllegalArgumentError, IllegalStateError, KafkaConnectionError
@@ -174,7 +174,7 @@ def test_extensions_of_a_token_reach_the_engine() -> None:
             raise NotImplementedError
 
         def extensions(self) -> dict[str, str]:
-            return {"traceId": '1"2\\3'}
+            return {"traceId": '1"2\\3', "other": "4"}
 
     async def made() -> Any:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
@@ -182,7 +182,16 @@ def test_extensions_of_a_token_reach_the_engine() -> None:
         await client.close()
         return engine_of(client).config.sasl_settings()
 
-    assert run(made()).extensions == {"traceId": '1"2\\3'}
+    assert run(made()).extensions == {"traceId": '1"2\\3', "other": "4"}
+
+
+def test_a_topic_has_counts_or_assignments() -> None:
+    for counts in ((-1, 1), (1, -1), (-1, -1)):
+        with pytest.raises(IllegalArgumentError):
+            NewTopic("t", *counts)
+        assert NewTopic("t", *counts, {0: [1]}).replica_assignments == {0: [1]}
+    with pytest.raises(IllegalArgumentError):
+        NewTopic("t", 1, 1, {0: [1]})
 
 
 def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None:
