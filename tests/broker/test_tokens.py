@@ -97,6 +97,8 @@ def test_a_period_is_the_shorter_of_the_asked_one_and_what_there_is(bench):
     assert [times(bench.renew(hmac, 10, each)) for each in (-1, 0, 1, 500, 20_000)] == [(0, at) for at in (1_010, 1_010, 11, 510, 1_010)]
     assert [times(bench.expire(hmac, 10, each)) for each in (0, 5, 20_000, -1)] == [(0, 10), (0, 15), (0, 10_000), (0, 10)]
     assert bench.renew(hmac, 10).error_code == Code.DELEGATION_TOKEN_NOT_FOUND
+    assert times(bench.expire(made[1].hmac, 10, 5)) == (0, 15)
+    assert bench.renew(made[1].hmac, 16).error_code == Code.DELEGATION_TOKEN_EXPIRED
 
 
 def principals(*names, kind="User"):
