@@ -151,18 +151,15 @@ FAULTS = (
     Fault(
         "prefix-search", "ACLs", "the search for prefixes stops at a neighbour that is none",
         "kafkacore/broker/authorizer.py",
-        (
-            "                key = key[: _common(key, candidate)]\n"
-            "                at = bisect_right(prefixes, key, 0, at) - 1"
-        ),
+        "                at = bisect_right(prefixes, key, 0, at) - 1",
         "                break",
         ("tests/broker/test_authorizer.py", "tests/broker/test_acls.py"),
     ),
     Fault(
         "whole-name-prefix", "ACLs", "allows_some overlooks a DENY on a prefix that is the whole name",
         "kafkacore/broker/authorizer.py",
-        "for end in range(1, len(name) + 1)):",
-        "for end in range(1, len(name))):",
+        "for beginning in itertools.accumulate(name)):",
+        "for beginning in itertools.accumulate(name[:-1])):",
         ("tests/broker/test_authorizer.py", "tests/broker/test_acls.py"),
     ),
     Fault(
@@ -420,10 +417,10 @@ FAULTS = (
         ("tests/broker/test_authorizer.py",),
     ),
     Fault(
-        "prefixes-forgotten", "ACLs", "prefixed ACLs are forgotten with the last literal one of their type",
+        "prefixes-forgotten", "ACLs", "the last ACL of a prefix takes all other prefixes with it",
         "kafkacore/broker/authorizer.py",
-        "return not self.literal and not self.prefixed",
-        "return not self.literal",
+        "del self._prefixes[bisect_left(self._prefixes, acl.resource_name)]",
+        "self._prefixes.clear()",
         ("tests/broker/test_authorizer.py",),
     ),
     Fault(
@@ -643,8 +640,8 @@ FAULTS = (
     Fault(
         "one-registry-lags", "registry", "one of two registries that lacks a schema is believed",
         "kafkacore/decode/registry.py",
-        "if unknown == len(access.bases) and attempt >= tries:",
-        "if unknown and attempt >= tries:",
+        "if unknown == len(access.bases) and not patient:",
+        "if unknown and not patient:",
         ("tests/decode/test_registry.py",),
     ),
     Fault(

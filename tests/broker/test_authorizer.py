@@ -212,6 +212,15 @@ def test_deny_comes_before_allow_and_super_users_before_deny() -> None:
     assert authorizer(*entries, super_users=[ALICE]).operations(ALICE, HOST, a.TOPIC, "t", 1 << a.READ) == 1 << a.READ
 
 
+def test_each_prefix_of_a_name_counts_behind_neighbours_that_are_none() -> None:
+    prefixes = ("o", "orders-", "orders-a", "orders-eu", "p")
+    for wanted in prefixes:
+        asked = authorizer(*(acl(each, a.READ, ALICE if each == wanted else BOB, pattern=a.PREFIXED) for each in prefixes))
+        assert may(asked, a.READ, "orders-eu-1") == (wanted in ("o", "orders-", "orders-eu"))
+        assert may(asked, a.READ, "orders-b") == (wanted in ("o", "orders-"))
+        assert may(asked, a.READ, "op") == (wanted == "o")
+
+
 def test_a_host_is_compared_without_kafkas_slash() -> None:
     subject = authorizer(acl("t", a.READ, host=HOST))
     assert may(subject, a.READ, "t", host="/" + HOST) and may(subject, a.READ, "t", host=HOST)
