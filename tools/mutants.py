@@ -328,11 +328,11 @@ def tests_for(mutant: mutations.Mutant, of: Measured) -> list[str]:
     """The tests that run a mutant's line, in the order in which they should run: whole files, nearest and fastest first."""
     rows = of.lines.get(mutant.file, {})
     using = {test.partition("::")[0] for test in set[str]().union(*rows.values())}
-    if mutant.runs_on_import:
-        chosen = set(of.seconds)  # other files may use what this file names
-    else:
-        first, last = mutant.span
-        chosen = rows.get(mutant.line) or set().union(*(rows.get(line, set()) for line in range(first, last + 1)))
+    first, last = mutant.span
+    run = {line: rows[line] for line in ([mutant.line] if mutant.line in rows else range(first, last + 1)) if line in rows}
+    chosen = set[str]().union(*run.values())
+    if mutant.runs_on_import or (run and not chosen):
+        chosen = set(of.seconds)  # other files may use what this file names, or made on import
     stem = set(Path(mutant.file).with_suffix("").parts[1:])
     files: defaultdict[str, list[str]] = defaultdict(list)
     for test in chosen:
