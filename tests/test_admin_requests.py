@@ -252,8 +252,8 @@ def test_a_call_whose_broker_may_have_moved(rig):
 def test_features_and_their_updates(ask):
     levels = [{"name": "a", "min_version_level": 1, "max_version_level": 2}, {"name": "b", "max_version_level": 3}]
     known = [{"name": "a", "min_version": 1, "max_version": 4}, {"name": "c", "max_version": 5}]
-    told = answer(p.ApiVersionsResponse, finalized_features=levels, finalized_features_epoch=0, supported_features=known)
-    found, asked = ask(lambda admin: admin.describe_features(), told)
+    reported = answer(p.ApiVersionsResponse, finalized_features=levels, finalized_features_epoch=0, supported_features=known)
+    found, asked = ask(lambda admin: admin.describe_features(), reported)
     assert found == ({"a": (1, 2), "b": (0, 3)}, 0, {"a": (1, 4), "c": (0, 5)})
     assert asked == [{"client_software_name": "kafkacore", "client_software_version": "0"}]
     assert ask(lambda admin: admin.describe_features(), answer(p.ApiVersionsResponse))[0].epoch is None
@@ -360,12 +360,12 @@ def test_transactions(ask):
     state |= {"transaction_timeout_ms": 3, "transaction_start_time_ms": 4}
     state["topics"] = [{"topic": "t", "partitions": [0, 1]}, {"topic": "u", "partitions": [2]}]
     states = [state, {"transactional_id": "b", "error_code": Code.TRANSACTIONAL_ID_NOT_FOUND}]
-    told = answer(p.DescribeTransactionsResponse, transaction_states=states)
-    found, asked = ask(lambda admin: admin.describe_transactions(["a", "b"]), told, key_type=TRANSACTION_KEY)
+    reported = answer(p.DescribeTransactionsResponse, transaction_states=states)
+    found, asked = ask(lambda admin: admin.describe_transactions(["a", "b"]), reported, key_type=TRANSACTION_KEY)
     assert dict(found) == {"a": ("Ongoing", 1, 2, 3, 4, [("t", 0), ("t", 1), ("u", 2)])}
     assert of_errors(found) == {"b": errors.TransactionalIdNotFound}
     assert asked == [{"transactional_ids": ["a", "b"]}]
-    assert ask(lambda admin: admin.describe_transactions(["a", "b"]), told, version=0, key_type=TRANSACTION_KEY)[1] == asked
+    assert ask(lambda admin: admin.describe_transactions(["a", "b"]), reported, version=0, key_type=TRANSACTION_KEY)[1] == asked
     fenced = p.InitProducerIdResponse(producer_id=5, producer_epoch=6)
     busy = p.InitProducerIdResponse(error_code=Code.CONCURRENT_TRANSACTIONS)
     refused = p.InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -396,10 +396,10 @@ def test_what_leaders_know_and_do(ask):
     names = "producer_id producer_epoch last_sequence last_timestamp coordinator_epoch current_txn_start_offset".split()
     producers = [dict(zip(names, range(nth, nth + 6), strict=True)) for nth in (1, 7)]
     parts = [{"partition_index": 0, "active_producers": producers}, {"partition_index": 1, "error_code": REFUSED}]
-    told = answer(p.DescribeProducersResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts[:1]}])
+    reported = answer(p.DescribeProducersResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts[:1]}])
     wanted = [TopicPartition(name, index) for name in "tu" for index in (0, 1)]
     for broker, how in ((None, "leaders"), (2, "is_fixed")):
-        found, asked = ask(lambda admin, broker=broker: admin.describe_producers(wanted, broker=broker), told)
+        found, asked = ask(lambda admin, broker=broker: admin.describe_producers(wanted, broker=broker), reported)
         assert dict(found) == {("t", 0): [(1, 2, 3, 4, 5, 6), (7, 8, 9, 10, 11, 12)], ("u", 0): [(1, 2, 3, 4, 5, 6), (7, 8, 9, 10, 11, 12)]}
         assert of_errors(found) == {("t", 1): errors.ClusterAuthorization, ("u", 1): errors.IncompleteAnswerError}
         assert {error.broker for error in found.errors.values()} == {broker}
@@ -408,17 +408,17 @@ def test_what_leaders_know_and_do(ask):
     found, _ = ask(lambda admin: admin.describe_producers(wanted, broker=2), lost)
     assert (dict(found), found.errors) == ({}, dict.fromkeys(wanted, lost))
     parts = [{"partition_index": 0, "low_watermark": 5}, {"partition_index": 1, "error_code": REFUSED}]
-    told = answer(p.DeleteRecordsResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts}])
+    reported = answer(p.DeleteRecordsResponse, topics=[{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts}])
     for more, ms in (({}, 7_000), ({"operation_timeout": 5.0}, 5_000)):
-        found, asked = ask(lambda admin, more=more: admin.delete_records(dict.fromkeys(wanted, 4), timeout=7.0, **more), told)
+        found, asked = ask(lambda admin, more=more: admin.delete_records(dict.fromkeys(wanted, 4), timeout=7.0, **more), reported)
         assert (dict(found), list(found.errors)) == (dict.fromkeys(wanted[::2], 5), wanted[1::2])
         partitions = [{"offset": 4}, {"partition_index": 1, "offset": 4}]
         assert asked == [{"topics": [{"name": name, "partitions": partitions} for name in "tu"], "timeout_ms": ms}]
-    told = [
+    reported = [
         {"name": "t", "partitions": [{"partition_index": 3}, {"partition_index": 4}]},
         {"name": "u", "partitions": [{"partition_index": 3}]},
     ]
-    written = answer(p.WriteTxnMarkersResponse, markers=[{}, {"topics": told}])
+    written = answer(p.WriteTxnMarkersResponse, markers=[{}, {"topics": reported}])
     marker = {"producer_id": 1, "producer_epoch": 2, "topics": [{"name": "u", "partition_indexes": [3]}]}
     for name, epoch, more in (
         ("abort_transaction", -1, {}),
@@ -438,10 +438,10 @@ def test_log_directories(ask):
     first["topics"] = [{"name": "t", "partitions": [held(0, False), held(1, False)]}, {"name": "u", "partitions": [held(2, True)]}]
     second = {"log_dir": "/b", "topics": [{"name": "t", "partitions": [held(1, True)]}, {"name": "x", "partitions": [held(4, False)]}]}
     third = {"log_dir": "/c", "error_code": Code.KAFKA_STORAGE_ERROR}
-    told = answer(p.DescribeLogDirsResponse, results=[first, second, third])
+    reported = answer(p.DescribeLogDirsResponse, results=[first, second, third])
     lost = errors.DisconnectError("lost")
     refused = p.DescribeLogDirsResponse(error_code=REFUSED)
-    found, asked = ask(lambda admin: admin.describe_log_dirs(), told, refused)
+    found, asked = ask(lambda admin: admin.describe_log_dirs(), reported, refused)
     assert (list(found), of_errors(found), asked) == (
         [1],
         {2: errors.ClusterAuthorization},
@@ -450,7 +450,7 @@ def test_log_directories(ask):
     assert found[1]["/a"] == (None, {("t", 0): (3, 0, False), ("t", 1): (3, 1, False), ("u", 2): (3, 2, True)}, 8, 9)
     assert isinstance(found[1]["/c"].error, errors.KafkaStorage)
     replicas = [("t", 0, 1), ("t", 0, 2), ("t", 1, 1), ("u", 2, 1), ("x", 4, 1), ("y", 0, 1)]
-    found, asked = ask(lambda admin: admin.describe_replica_log_dirs(replicas), told, lost)
+    found, asked = ask(lambda admin: admin.describe_replica_log_dirs(replicas), reported, lost)
     assert [dict(found), found.errors, len(asked)] == [
         {
             ("t", 0, 1): ("/a", 0, None, -1),
@@ -509,8 +509,8 @@ def test_elections_reassignments_and_quotas(ask):
     assert (asked[0]["timeout_ms"], [each["name"] for each in asked[0]["topics"]]) == (7_000, ["t", "u"])
     assert [[each.get("replicas") for each in topic["partitions"]] for topic in asked[0]["topics"]] == [[[1, 2], None], [[3]]]
     going = [{"partition_index": i, "replicas": [1, 2], "adding_replicas": [2], "removing_replicas": [i]} for i in (0, 1)]
-    told = answer(p.ListPartitionReassignmentsResponse, topics=[{"name": "t", "partitions": going}, {"name": "u", "partitions": going}])
-    found, asked = ask(lambda admin: admin.list_partition_reassignments([("t", 0), ("t", 1), ("u", 0)], timeout=7.0), told)
+    reported = answer(p.ListPartitionReassignmentsResponse, topics=[{"name": "t", "partitions": going}, {"name": "u", "partitions": going}])
+    found, asked = ask(lambda admin: admin.list_partition_reassignments([("t", 0), ("t", 1), ("u", 0)], timeout=7.0), reported)
     assert found == {(name, i): ([1, 2], [2], [i]) for name in "tu" for i in (0, 1)}
     indexes = [{"name": "t", "partition_indexes": [0, 1]}, {"name": "u", "partition_indexes": [0]}]
     assert asked == [{"timeout_ms": 7_000, "topics": indexes}]
@@ -543,8 +543,8 @@ def test_groups_and_their_members(ask):
     classic = [{"group_id": "c", "group_state": "E", "protocol_type": "connect", "protocol_data": "x", "authorized_operations": 1 << 4}]
     classic[0]["members"] = [{"member_id": "o"}, {"member_id": "p", "group_instance_id": "i", "client_id": "c", "client_host": "h"}]
     classic += [{"group_id": "d", "error_code": REFUSED}]
-    told = answer(p.ConsumerGroupDescribeResponse, groups=groups), answer(p.DescribeGroupsResponse, groups=classic)
-    found, asked = ask(lambda admin: admin.describe_groups(list("abcd"), include_authorized_operations=True), *told)
+    reported = answer(p.ConsumerGroupDescribeResponse, groups=groups), answer(p.DescribeGroupsResponse, groups=classic)
+    found, asked = ask(lambda admin: admin.describe_groups(list("abcd"), include_authorized_operations=True), *reported)
     assert list(found) == ["a", "c"]
     assert of_errors(found) == dict.fromkeys("bd", errors.ClusterAuthorization)
     assert found["a"][:5] == ("a", "consumer", "S", "consumer", "uniform")
@@ -559,7 +559,7 @@ def test_groups_and_their_members(ask):
         return admin.remove_group_members("a", **more)
 
     left = answer(p.LeaveGroupResponse, members=[{"member_id": "n"}, {"member_id": "m", "group_instance_id": "i", "error_code": 25}])
-    found, asked = ask(remove, told[0], left)
+    found, asked = ask(remove, reported[0], left)
     assert (dict(found), of_errors(found)) == ({"n": None}, {"i": errors.UnknownMemberId})
     why = {"reason": "removed by an admin client"}
     assert asked[1] == {"group_id": "a", "members": [{"member_id": "n"} | why, {"group_instance_id": "i"} | why]}
@@ -599,13 +599,13 @@ def test_offsets_of_groups(ask):
     parts += [{"partition_index": 1, "error_code": REFUSED}, {"partition_index": 2, "committed_offset": -1}]
     groups = [{"group_id": "a", "topics": [{"name": "t", "partitions": parts}, {"name": "u", "partitions": parts[:1]}]}]
     groups += [{"group_id": "b", "error_code": Code.GROUP_AUTHORIZATION_FAILED}]
-    told = answer(p.OffsetFetchResponse, groups=groups)
+    reported = answer(p.OffsetFetchResponse, groups=groups)
     wanted = {"a": [("t", 0), ("u", 0), ("t", 1), ("t", 0), ("t", 2)], "b": None}
 
     def fetch(admin):
         return admin.list_groups_offsets(wanted, require_stable=True)
 
-    found, asked = ask(fetch, told, version=9)
+    found, asked = ask(fetch, reported, version=9)
     assert dict(found["a"]) == {("t", 0): (5, 6, "m"), ("u", 0): (5, 6, "m"), ("t", 2): None}
     assert (of_errors(found["a"]), of_errors(found)) == ({("t", 1): errors.ClusterAuthorization}, {"b": errors.GroupAuthorization})
     topics = [{"name": "t", "partition_indexes": [0, 1, 2]}, {"name": "u", "partition_indexes": [0]}]
@@ -663,8 +663,8 @@ def test_topics(ask):
     parts = [{"partition_index": i, "leader_id": 1, "leader_epoch": 2, "replica_nodes": [1, 2], "isr_nodes": [1]} for i in (1, 0)]
     topics = [{"name": "a", "topic_id": first, "partitions": parts, "topic_authorized_operations": 1 << 4}]
     topics += [{"name": "b", "topic_id": second, "error_code": Code.TOPIC_AUTHORIZATION_FAILED}]
-    told = answer(p.MetadataResponse, topics=topics)
-    found, asked = ask(lambda admin: admin.describe_topics_by_id([first, second, third]), told, version=12)
+    reported = answer(p.MetadataResponse, topics=topics)
+    found, asked = ask(lambda admin: admin.describe_topics_by_id([first, second, third]), reported, version=12)
     assert of_errors(found) == {second: errors.TopicAuthorization, third: errors.IncompleteAnswerError}
     one = ("a", first, False, [(i, 1, 2, [1, 2], [1], ()) for i in (0, 1)], ["write"])
     assert [(*each[:3], [(*part[:5], tuple(part[5])) for part in each[3]], each[4]) for each in found.values()] == [one]
@@ -679,30 +679,30 @@ def test_topics(ask):
     def seen(admin, **more):
         return admin.describe_topics_by_broker(["a", "b", "c"], **more)
 
-    found, asked = ask(seen, told, refused, version=4)
+    found, asked = ask(seen, reported, refused, version=4)
     assert (list(found), of_errors(found), [each.get("topic_id") for each in asked]) == ([1], {2: errors.ClusterAuthorization}, [None] * 2)
     assert found[1].by_name["a"].name == "a"
     kinds = {name: type(error) for name, error in found[1].by_name.items() if name != "a"}
     assert kinds == {"b": errors.TopicAuthorization, "c": errors.UnknownTopicOrPartition}
     assert {error.broker for name, error in found[1].by_name.items() if name != "a"} == {1}
-    found, asked = ask(lambda admin: seen(admin, topic_ids=[first, second], brokers=[2, 2]), told, told, version=12)
+    found, asked = ask(lambda admin: seen(admin, topic_ids=[first, second], brokers=[2, 2]), reported, reported, version=12)
     assert (found[2].by_id[first].name, type(found[2].by_id[second])) == ("a", errors.TopicAuthorization)
     assert [[each["name"] for each in request["topics"]] for request in asked] == [["a", "b", "c"], [None, None]]
     assert [each["topic_id"] for each in asked[1]["topics"]] == [first, second]
     assert [each["allow_auto_topic_creation"] for each in asked] == [False, False]
-    assert list(ask(seen, told, told, version=4)[0]) == [1, 2]
+    assert list(ask(seen, reported, reported, version=4)[0]) == [1, 2]
     lost = errors.DisconnectError("lost")
-    found, _ = ask(lambda admin: seen(admin, topic_ids=[first], brokers=[2]), told, lost, version=12)
+    found, _ = ask(lambda admin: seen(admin, topic_ids=[first], brokers=[2]), reported, lost, version=12)
     assert (dict(found), found.errors) == ({}, {2: lost})
-    found, asked = ask(lambda admin: seen(admin, topic_ids=[first], brokers=[2]), told, version=11)
+    found, asked = ask(lambda admin: seen(admin, topic_ids=[first], brokers=[2]), reported, version=11)
     assert (found[2].by_id, len(asked)) == ({}, 1)  # the second question is about no topic
 
 
 def test_the_cluster_and_lists_of_settings(ask):
     brokers = [{"broker_id": i, "host": "h", "port": i, "rack": "r", "is_fenced": i == 3} for i in (2, 1, 3)]
-    told = answer(p.DescribeClusterResponse, cluster_id="c", controller_id=2, brokers=brokers, cluster_authorized_operations=1 << 5)
+    reported = answer(p.DescribeClusterResponse, cluster_id="c", controller_id=2, brokers=brokers, cluster_authorized_operations=1 << 5)
     for more in ({"include_authorized_operations": True}, {"include_fenced_brokers": True}):
-        found, asked = ask(lambda admin, more=more: admin.describe_cluster(**more), told, version=2)
+        found, asked = ask(lambda admin, more=more: admin.describe_cluster(**more), reported, version=2)
         first, second, third = (Node(i, "h", i, "r") for i in (1, 2, 3))
         assert found == ("c", second, [first, second], ["create"], [third] if "include_fenced_brokers" in more else None)
         assert {name.removeprefix("include_") for name, value in asked[0].items() if value is True} == {
@@ -711,22 +711,22 @@ def test_the_cluster_and_lists_of_settings(ask):
     with pytest.raises(errors.UnsupportedVersion):
         ask(lambda admin: admin.describe_cluster(include_fenced_brokers=True), version=1)
     resources = [{"resource_name": "a", "resource_type": 2}, {"resource_name": "b", "resource_type": 99}]
-    told = answer(p.ListConfigResourcesResponse, config_resources=resources)
-    found, asked = ask(lambda admin: admin.list_config_resources(["topic", "group"]), told)
+    reported = answer(p.ListConfigResourcesResponse, config_resources=resources)
+    found, asked = ask(lambda admin: admin.list_config_resources(["topic", "group"]), reported)
     assert (found, asked) == ([("topic", "a"), ("unknown", "b")], [{"resource_types": [2, 32]}])
-    assert ask(lambda admin: admin.list_config_resources(["client_metrics"]), told, version=0)[1] == [{}]
+    assert ask(lambda admin: admin.list_config_resources(["client_metrics"]), reported, version=0)[1] == [{}]
     with pytest.raises(errors.UnsupportedVersion):
         ask(lambda admin: admin.list_config_resources(["topic"]), version=0)
 
 
 def test_settings(ask):
-    told = [
+    reported = [
         {"name": str(i), "value": "v", "config_source": i, "config_type": i, "read_only": i == 1, "is_sensitive": i == 2}
         for i in range(1, 11)
     ]
-    told[0]["synonyms"] = [{"name": "s", "value": "w", "source": 5}, {"name": "r", "source": 99}]
+    reported[0]["synonyms"] = [{"name": "s", "value": "w", "source": 5}, {"name": "r", "source": 99}]
     results = [
-        {"resource_type": 2, "resource_name": "a", "configs": told},
+        {"resource_type": 2, "resource_name": "a", "configs": reported},
         {"resource_type": 32, "resource_name": "g", "error_code": REFUSED},
         {"resource_type": 2, "resource_name": "b", "error_code": REFUSED, "error_message": "why"},
     ]
@@ -793,19 +793,19 @@ def test_entries_of_access_control(ask):
     assert (made[0]["permission_type"], made[0].get("resource_pattern_type", 3), made[0]["host"]) == (3, 3, "*")
     entries = [{"principal": "User:a", "host": "*", "operation": i, "permission_type": 3} for i in (3, 99)]
     resources = [{"resource_type": i, "resource_name": "n", "pattern_type": 3, "acls": entries} for i in (2, 3)]
-    told = answer(p.DescribeAclsResponse, resources=resources)
-    found, asked = ask(lambda admin: admin.describe_acls(AclFilter(pattern_type="match", principal="User:a")), told)
+    reported = answer(p.DescribeAclsResponse, resources=resources)
+    found, asked = ask(lambda admin: admin.describe_acls(AclFilter(pattern_type="match", principal="User:a")), reported)
     assert found == [Acl(kind, "n", "User:a", operation) for kind in ("topic", "group") for operation in ("read", "unknown")]
     every = {"resource_type_filter": 1, "resource_name_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
     assert asked == [shown(p.DescribeAclsRequest(**every, pattern_type_filter=2, principal_filter="User:a"))]
-    asked = ask(lambda admin: admin.describe_acls(), told)[1]
+    asked = ask(lambda admin: admin.describe_acls(), reported)[1]
     assert asked == [shown(p.DescribeAclsRequest(**every, pattern_type_filter=1, principal_filter=None))]
     matching = [resources[0] | entries[0], resources[1] | entries[0]]
     for each in matching:
         each.pop("acls")
     filters = [AclFilter("topic"), AclFilter("group"), AclFilter("user")]
-    told = answer(p.DeleteAclsResponse, filter_results=[{"matching_acls": matching}, {"error_code": REFUSED}])
-    found, asked = ask(lambda admin: admin.delete_acls(filters), told)
+    reported = answer(p.DeleteAclsResponse, filter_results=[{"matching_acls": matching}, {"error_code": REFUSED}])
+    found, asked = ask(lambda admin: admin.delete_acls(filters), reported)
     assert dict(found) == {filters[0]: [Acl("topic", "n", "User:a", "read"), Acl("group", "n", "User:a", "read")]}
     assert of_errors(found) == {filters[1]: errors.ClusterAuthorization, filters[2]: errors.IncompleteAnswerError}
     assert [each["resource_type_filter"] for each in asked[0]["filters"]] == [2, 3, 7]
@@ -816,9 +816,9 @@ def test_entries_of_access_control(ask):
 def test_users_and_their_quotas(ask):
     infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 5000}, {"mechanism": 9}]
     results = [{"user": "a", "credential_infos": infos}, {"user": "b", "error_code": Code.RESOURCE_NOT_FOUND}]
-    told = answer(p.DescribeUserScramCredentialsResponse, results=results)
+    reported = answer(p.DescribeUserScramCredentialsResponse, results=results)
     for users, missing in ((["a", "b", "a", "c"], {"c": errors.IncompleteAnswerError}), (None, {})):
-        found, asked = ask(lambda admin, users=users: admin.describe_user_scram_credentials(users), told)
+        found, asked = ask(lambda admin, users=users: admin.describe_user_scram_credentials(users), reported)
         assert dict(found) == {"a": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 5000, "unknown": 0}}
         assert of_errors(found) == {"b": errors.ResourceNotFound} | missing
         assert asked == [shown(p.DescribeUserScramCredentialsRequest(users=users and [p.ScramUserName(name=name) for name in "abc"]))]
@@ -846,8 +846,8 @@ def test_users_and_their_quotas(ask):
     quotas = {entities[0]: {"k": 1.5, "l": None}, entities[1]: {"m": 0.0}}
     entries = [{"entity": [{"entity_type": "ip", "entity_name": "h"}], "error_code": REFUSED}]
     entries += [{"entity": [{"entity_type": "client-id", "entity_name": None}, {"entity_type": "user", "entity_name": "a"}]}]
-    told = answer(p.AlterClientQuotasResponse, entries=entries)
-    found, asked = ask(lambda admin: admin.alter_client_quotas(quotas, validate_only=True), told)
+    reported = answer(p.AlterClientQuotasResponse, entries=entries)
+    found, asked = ask(lambda admin: admin.alter_client_quotas(quotas, validate_only=True), reported)
     assert (list(found), of_errors(found)) == ([frozenset(entities[0])], {frozenset(entities[1]): errors.ClusterAuthorization})
     assert [each["ops"] for each in asked[0]["entries"]] == [[{"key": "k", "value": 1.5}, {"key": "l", "remove": True}], [{"key": "m"}]]
     assert [each["entity_type"] for each in asked[0]["entries"][0]["entity"]] == ["user", "client-id"]

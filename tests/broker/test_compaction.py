@@ -418,8 +418,8 @@ def test_a_read_is_told_of_the_aborted_transactions_it_touches_and_of_few_others
     for first in range(0, 80, 7):
         read = log.read(first, 500, log.end_offset, True)
         end = first + len([1 for piece in read for _ in read_batches(piece if isinstance(piece, memoryview) else piece.read())])
-        told = log.aborted_transactions(first, log.offset_after(first, sum(piece.nbytes for piece in read)))
-        offsets = [each.first_offset for each in told]
+        reported = log.aborted_transactions(first, log.offset_after(first, sum(piece.nbytes for piece in read)))
+        offsets = [each.first_offset for each in reported]
         assert set(range(first - first % 2, end, 2)) <= set(offsets)
         assert len(offsets) < 10
 

@@ -292,8 +292,8 @@ def test_how_settings_are_shown_that_only_some_broker_has():
         "listener.name.a.plain.sasl.jaas.config": "secret",
     }
     found = settings_by_name(BrokerLayers(dynamic, {"leader.replication.throttled.rate": "9"}, {"other.plugin": "y"}).describe())
-    told = {name: (found[name].value, found[name].read_only, found[name].key.is_sensitive) for name in [*dynamic, "other.plugin"]}
-    assert told == {
+    reported = {name: (found[name].value, found[name].read_only, found[name].key.is_sensitive) for name in [*dynamic, "other.plugin"]}
+    assert reported == {
         "some.plugin.setting": (None, True, True),
         "leader.replication.throttled.rate": ("5", False, False),
         "listener.name.a.max.connections": ("3", True, False),
@@ -474,7 +474,7 @@ def test_what_alterations_are_refused_with():
 
 
 def test_each_setting_is_documented():
-    told = {
+    reported = {
         (Resource.CLIENT_METRICS, "interval.ms"): config_docs.METRICS,
         (Resource.TOPIC, "preallocate"): config_docs.UNSEEN,
         (Resource.TOPIC, "segment.index.bytes"): config_docs.UNSEEN,
@@ -498,5 +498,5 @@ def test_each_setting_is_documented():
         Resource.GROUP: configs.group_keys(),
         Resource.CLIENT_METRICS: configs.client_metrics_keys(),
     }
-    found = {(kind, name): config_docs.documentation(kind, keys[kind][name]) for kind, name in told}
-    assert found == told
+    found = {(kind, name): config_docs.documentation(kind, keys[kind][name]) for kind, name in reported}
+    assert found == reported

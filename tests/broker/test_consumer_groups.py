@@ -60,9 +60,9 @@ def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
     newcomer = bench.beat("m2", 0, topics=["a"])
     assert (newcomer.member_epoch, assigned(newcomer)) == (epoch + 1, {})
     assert bench.group().state_name == "Reconciling"
-    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
-    kept = assigned(told)[bench.a]
-    assert (told.member_epoch, len(kept)) == (epoch, 2)
+    reported = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
+    kept = assigned(reported)[bench.a]
+    assert (reported.member_epoch, len(kept)) == (epoch, 2)
     # It has been told, but it still has them: the newcomer waits.
     assert bench.beat("m2", epoch + 1).assignment is None
     assert bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}).member_epoch == epoch
@@ -376,8 +376,8 @@ def test_a_static_member_that_restarts_gets_what_it_had():
     first = bench.beat("m1", 0, topics=["a"], instance="x")
     bench.beat("m2", 0, topics=["a"], instance="y")
     epoch = first.member_epoch
-    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}, instance="x")
-    mine = assigned(told)
+    reported = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}, instance="x")
+    mine = assigned(reported)
     assert bench.beat("m1", epoch, owned=mine, instance="x").member_epoch == epoch + 1
     group_epoch = bench.group().epoch
     assert bench.beat("m9", 0, topics=["a"], instance="x").error_code == Code.UNRELEASED_INSTANCE_ID
@@ -565,7 +565,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was():
     bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     epoch = bench.beat("m1", 0, topics=["a"], regex="a+", rebalance_ms=500, assignor="range").member_epoch
     bench.beat("m2", 0, topics=["a"], instance="x")
-    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
+    reported = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
     before = bench.group()
     bench.advance(400)
     bench.reload()
@@ -573,7 +573,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was():
     assert (after.epoch, after.assignment_epoch, after.target) == (before.epoch, before.assignment_epoch, before.target)
     assert after.members == before.members and after.state_name == "Reconciling"
     bench.advance(400)  # sessions and the time to let go began again
-    assert bench.beat("m1", epoch, owned=assigned(told)).member_epoch == epoch + 1
+    assert bench.beat("m1", epoch, owned=assigned(reported)).member_epoch == epoch + 1
     assert assigned(bench.beat("m2", epoch + 1)) is not None
 
 
@@ -672,8 +672,8 @@ def test_an_application_moves_to_the_consumer_protocol_and_back():
     assert (new.member_epoch, assigned(new), bench.group().kind) == (generation + 1, {}, "consumer")
     bench.reload()
     assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS
-    told = bench.join(old, protocols=wish(0, 1, 2, 3)).response
-    assert (told.error_code, told.generation_id) == (0, generation)
+    reported = bench.join(old, protocols=wish(0, 1, 2, 3)).response
+    assert (reported.error_code, reported.generation_id) == (0, generation)
     kept = assignment(bench.sync(old, generation).response.assignment)
     assert len(kept) == 2
     assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS  # it has not let go yet

@@ -313,7 +313,7 @@ def test_an_envelope_is_decided_about_as_what_is_in_it():
 
 
 def test_partitions_count_for_the_quota_of_the_client_that_makes_them():
-    """Older clients are told how long to wait, newer ones are refused. Brokers have no quota."""
+    """Older clients learn how long to wait, newer ones are refused. Brokers have no quota."""
     members = Members(1)
     entity = [p.ClientQuotaEntityPart(entity_type="user", entity_name="alice")]
     ops = [p.ClientQuotaOp(key="controller_mutation_rate", value=1.0, remove=False)]

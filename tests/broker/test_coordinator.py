@@ -185,29 +185,32 @@ def test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_seve
 def test_an_operation_is_told_of_the_append_and_of_the_commit():
     stage = RuntimeBench()
     stage.replicas.hold = True
-    told = []
+    reported = []
     records = [CoordinatorRecord(b"x", b"\0\0\0\1")]
-    hooks = {"appended": lambda error: told.append(("appended", error)), "committed": lambda error: told.append(("committed", error))}
-    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), told.append)
-    assert told == [("appended", None)]
+    hooks = {
+        "appended": lambda error: reported.append(("appended", error)),
+        "committed": lambda error: reported.append(("committed", error)),
+    }
+    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), reported.append)
+    assert reported == [("appended", None)]
     stage.replicas.uncommitted[0](None)
-    assert told == [("appended", None), ("committed", None), "answer"]
-    del told[:]
-    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), told.append)
+    assert reported == [("appended", None), ("committed", None), "answer"]
+    del reported[:]
+    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), reported.append)
     stage.replicas.stopping()
-    assert told[0] == ("appended", None)
-    assert [type(each) for each in (told[1][1], told[2])] == [errors.NotCoordinator] * 2
+    assert reported[0] == ("appended", None)
+    assert [type(each) for each in (reported[1][1], reported[2])] == [errors.NotCoordinator] * 2
 
 
 @each_row("refusal", [errors.NotEnoughReplicas("1 of 2"), errors.RecordTooLarge("x"), OSError(24, "x"), ZeroDivisionError("bug")])
 def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do(refusal):
     stage = RuntimeBench()
-    told = []
+    reported = []
     stage.replicas.refusal = refusal
-    result = CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=told.append, committed=told.append)
-    stage.runtime.write(0, lambda shard: result, told.append)
+    result = CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=reported.append, committed=reported.append)
+    stage.runtime.write(0, lambda shard: result, reported.append)
     expected = errors.CoordinatorNotAvailable if isinstance(refusal, errors.NotEnoughReplicas) else errors.UnknownServer
-    assert [type(each) for each in told] == [expected] * 3
+    assert [type(each) for each in reported] == [expected] * 3
     stage.replicas.refusal = None
     assert stage.look() == [{}]
     assert stage.add(b"x", 1) == [1]
@@ -236,10 +239,10 @@ def test_errors_of_an_operation_are_its_answer_and_a_bug_stops_nobody(caplog):
     def failing(shard):
         raise ZeroDivisionError
 
-    told = []
-    stage.runtime.write(0, refusing, told.append)
-    stage.runtime.read(0, failing, told.append)
-    assert [type(each) for each in told] == [errors.UnknownMemberId, errors.UnknownServer]
+    reported = []
+    stage.runtime.write(0, refusing, reported.append)
+    stage.runtime.read(0, failing, reported.append)
+    assert [type(each) for each in reported] == [errors.UnknownMemberId, errors.UnknownServer]
     assert "ZeroDivisionError" in caplog.text
     assert stage.add(b"x", 1) == [1]
 

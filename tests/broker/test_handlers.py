@@ -471,14 +471,14 @@ def test_fetch_errors(bench):
     ],
 )
 def test_which_replica_a_consumer_is_sent_to(offset, replica, changes):
-    told = {"rack": "near", "broker_rack": "own", "replica_selector_class": "x", "is_leader": True, **changes}
+    reported = {"rack": "near", "broker_rack": "own", "replica_selector_class": "x", "is_leader": True, **changes}
     found = {2: (0, 10, 5), 3: (2, 10, 7), 4: (0, 12, 9), 5: (0, 20, 9), 6: (0, 30, 9)}  # 4 is not in sync, 5 not alive
     names = ("log_start_offset", "log_end_offset", "last_caught_up_ms")
     remotes = {node: SimpleNamespace(**dict(zip(names, values, strict=True))) for node, values in found.items()}
-    partition = SimpleNamespace(is_leader=told["is_leader"], remotes=remotes, isr=[1, 2, 3, 5, 6])
+    partition = SimpleNamespace(is_leader=reported["is_leader"], remotes=remotes, isr=[1, 2, 3, 5, 6])
     nodes = {node: SimpleNamespace(rack="other" if node == 6 else "near") for node in (1, 2, 3, 4, 6)}
-    state = SimpleNamespace(config=SimpleNamespace(**told), cluster=SimpleNamespace(nodes=nodes))
-    assert fetch_handlers.preferred_read_replica(state, partition, told["rack"], offset) == replica
+    state = SimpleNamespace(config=SimpleNamespace(**reported), cluster=SimpleNamespace(nodes=nodes))
+    assert fetch_handlers.preferred_read_replica(state, partition, reported["rack"], offset) == replica
 
 
 @pytest.mark.parametrize("version", [12, 15, 16])

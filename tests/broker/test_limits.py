@@ -227,8 +227,8 @@ def test_a_request_with_too_many_elements_closes_its_own_connection_only(caplog:
         greedy.send(p.DescribeGroupsRequest(groups=[""] * (MAX_REQUEST_ELEMENTS + 1)), 5)
         assert greedy.closed_by_peer
         other.ask(VERSIONS, 3)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "DescribeGroups v5 request, groups: more than 100000 elements in one request" in told
+    (reported,) = [record.getMessage() for record in caplog.records]
+    assert "DescribeGroups v5 request, groups: more than 100000 elements in one request" in reported
 
 
 def test_nested_elements_count_together() -> None:

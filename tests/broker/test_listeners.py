@@ -244,9 +244,9 @@ def test_what_settings_say_of_hosts_ports_and_protocols() -> None:
         {"SSL": "SSL"},
         {},
     ]
-    told, own = Listener("A", "h", 1, "SSL", "x", 5), Listener("B", "::1", 0)
-    assert written([told, own]) == (("A://h:1", "B://[::1]:0"), ("A://x:5", "B://[::1]:0"))
-    assert (told.advertised, own.advertised, Listener("A", "h", 1, advertised_port=7).address) == (("x", 5), ("::1", 0), "h:7")
+    reported, own = Listener("A", "h", 1, "SSL", "x", 5), Listener("B", "::1", 0)
+    assert written([reported, own]) == (("A://h:1", "B://[::1]:0"), ("A://x:5", "B://[::1]:0"))
+    assert (reported.advertised, own.advertised, Listener("A", "h", 1, advertised_port=7).address) == (("x", 5), ("::1", 0), "h:7")
     config = BrokerConfig(
         listeners=("A://127.0.0.1:65534", "PLAINTEXT://[::1]:0"),
         advertised_listeners=("A://x:9",),

@@ -418,22 +418,22 @@ def test_waiting_writes_have_an_outcome_whatever_comes():
 
 
 def test_commits_are_told_in_order_and_a_bug_in_one_keeps_nobody_from_hearing(stage, caplog):
-    told = []
+    reported = []
     first, second = stage.write(), stage.write()
     stage.partition.when_committed(first.required_offset, lambda error: 1 / 0)
-    stage.partition.when_committed(second.required_offset, told.append)
+    stage.partition.when_committed(second.required_offset, reported.append)
     stage.partition.settle()
-    assert told == []
+    assert reported == []
     for node in (2, 3):
         stage.fetch(node, 2)
     stage.partition.settle()
-    assert told == [None]
+    assert reported == [None]
     assert "callback" in caplog.text
     stage.partition.when_committed(stage.write().required_offset, lambda error: 1 / 0)
-    stage.partition.when_committed(stage.write().required_offset, told.append)
+    stage.partition.when_committed(stage.write().required_offset, reported.append)
     stage.decide(leader=2, epoch=1, isr=[2, 3])
     stage.partition.settle()
-    assert isinstance(told[1], errors.NotLeaderOrFollower)
+    assert isinstance(reported[1], errors.NotLeaderOrFollower)
 
 
 def test_a_follower_is_in_sync_while_it_has_what_there_was_at_its_last_fetch(stage):

@@ -370,7 +370,7 @@ def test_a_session_ends_with_its_token(longest_ms):
     token = unsecured_token({"sub": "carol"}, NOW_MS, 0.5)
     answer = session.authenticate(SaslAuthenticateRequest(auth_bytes=f"n,,\x01auth=Bearer {token}\x01\x01".encode()), 0)
     assert (session.user, answer.session_lifetime_ms) == ("carol", 500)
-    # Without a longest life the client is told, and not held to it.
+    # Without a longest life the client learns it, and is not held to it.
     assert session.admits(3, 499) and session.admits(3, 500) == (longest_ms == 0)
 
 

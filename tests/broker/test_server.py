@@ -359,7 +359,7 @@ def test_the_loop_applies_retention():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_owns_nothing_and_holds_no_connection_open(broker, wire):
     wire.ask(VERSIONS, 3)
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -372,11 +372,11 @@ def test_a_forked_child_owns_nothing_and_holds_no_connection_open(broker, wire):
                 broker.call(lambda: None)
             except ForkedClientError:
                 status = 0
-            os.read(told, 1)
+            os.read(reported, 1)
         finally:
             os._exit(status)
     try:
-        os.close(told)
+        os.close(reported)
         assert wire.ask(VERSIONS, 3).error_code == 0
         broker.stop()
         assert wire.closed_by_peer

@@ -429,8 +429,8 @@ def test_a_broker_that_finds_its_only_disk_broken_says_so_once_and_does_not_star
     caplog.set_level("WARNING", "kafkacore")
     with pytest.raises(errors.KafkaStorage, match=r"no log directory can be used: .*broker-1: .*Is a directory.*\[broker 1\]"):
         EmbeddedCluster(data_dir=tmp_path).start()
-    (told,) = (record.getMessage() for record in caplog.records)
-    assert told.startswith(f"log directory {tmp_path / 'broker-1'} is offline: ")
+    (reported,) = (record.getMessage() for record in caplog.records)
+    assert reported.startswith(f"log directory {tmp_path / 'broker-1'} is offline: ")
     caplog.clear()
     for each in logs:
         each.rmdir()
@@ -456,11 +456,11 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_stops(tmp_path, monkeyp
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((host, int(port)), 60)
         assert halted == [1]
-    told = [record.getMessage() for record in caplog.records if record.name != "kafkacore.broker.controller.host"]
+    reported = [record.getMessage() for record in caplog.records if record.name != "kafkacore.broker.controller.host"]
     with EmbeddedCluster(data_dir=tmp_path) as cluster:  # the disk is mended
         assert [record.value for record in cluster.records("t")] == [b"kept"]
-    assert "broker-1 is offline" in told[0]
-    assert told[1].startswith("broker 1 stops: all its log directories have failed: ") and "broker-1: " in told[1]
+    assert "broker-1 is offline" in reported[0]
+    assert reported[1].startswith("broker 1 stops: all its log directories have failed: ") and "broker-1: " in reported[1]
 
 
 def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does(tmp_path, monkeypatch, caplog):
@@ -484,9 +484,9 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does
                         producer.send("t", b"lost", partition=index).result(60)
             seen = broker.statistics()
             assert seen["connections"] and not seen["waiting_fetches"]
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2 and "broker-1 is offline" in told[0]
-    assert told[1] == "broker 1 has no log directory left and takes no records until it starts again"
+    reported = [record.getMessage() for record in caplog.records]
+    assert len(reported) == 2 and "broker-1 is offline" in reported[0]
+    assert reported[1] == "broker 1 has no log directory left and takes no records until it starts again"
 
 
 def test_a_broker_that_could_not_be_made_can_be_stopped(tmp_path):

@@ -321,10 +321,10 @@ def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirm
     keeper = stage.prepared(P0, P1, third)
     stage.send(keeper)
     _, request, respond = stage.peers.take()
-    told = markers_answer(request)
+    reported = markers_answer(request)
     parts = [p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=each) for index, each in ((0, code), (1, 0), (2, 6))]
     topics = [p.WritableTxnMarkerTopicResult(name="topic", partitions=parts)]
-    respond(told._replace(markers=[told.markers[0]._replace(topics=topics)]))
+    respond(reported._replace(markers=[reported.markers[0]._replace(topics=topics)]))
     assert keeper.shard.partitions_of(keeper.txn) == {P0, third}
     stage.later()
     request = stage.answer_next()
@@ -334,9 +334,9 @@ def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirm
 
 def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all():
     markers = [p.WritableTxnMarker(producer_id=n, producer_epoch=0, transaction_result=True, topics=[]) for n in (1, 2, 1)]
-    (told,) = results_of(markers, [{P0: Code.NONE}, {}, {P1: Code.INVALID_PRODUCER_EPOCH}]).markers
-    assert told.producer_id == 1
-    assert {(t.name, q.partition_index): q.error_code for t in told.topics for q in t.partitions} == {P0: 0, P1: 47}
+    (reported,) = results_of(markers, [{P0: Code.NONE}, {}, {P1: Code.INVALID_PRODUCER_EPOCH}]).markers
+    assert reported.producer_id == 1
+    assert {(t.name, q.partition_index): q.error_code for t in reported.topics for q in t.partitions} == {P0: 0, P1: 47}
 
 
 def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait(stage):
@@ -399,8 +399,8 @@ def test_a_writer_answers_when_all_is_written_or_refused(stage, caplog):
         writer.write([marker._replace(topics=topics[1:])], got.extend)
         stage.appended[2 + nth][2](error)
         stage.appended[2 + nth][2](None)  # once is enough
-    told, unknown = [code for each in got[1:] for code in each.values()], Code.UNKNOWN_SERVER_ERROR
-    assert told == [Code.CORRUPT_MESSAGE, unknown, unknown, Code.NOT_LEADER_OR_FOLLOWER]
+    reported, unknown = [code for each in got[1:] for code in each.values()], Code.UNKNOWN_SERVER_ERROR
+    assert reported == [Code.CORRUPT_MESSAGE, unknown, unknown, Code.NOT_LEADER_OR_FOLLOWER]
     del got[1:]
     appended = len(stage.appended)
     writer.write([marker._replace(producer_id=-1, topics=topics[:1])], got.extend)  # of no producer
@@ -440,9 +440,9 @@ def verifier(answers=(), where=HERE):
 
 
 def ask_verifier(stage, support):
-    told = []
-    stage.verifier.ask(TXN, WHO, [P0, P1], support, told.append)
-    return told
+    reported = []
+    stage.verifier.ask(TXN, WHO, [P0, P1], support, reported.append)
+    return reported
 
 
 def codes_by_partition(refusals):
@@ -468,11 +468,11 @@ def test_old_producers_are_verified_and_new_ones_added():
 )
 def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(support, busy, code):
     stage = verifier([errors.ConcurrentTransactions("busy")] * max(busy, 1) + [None])
-    told = ask_verifier(stage, support)
+    reported = ask_verifier(stage, support)
     for _ in range(min(busy, 5)):
-        assert told == []
+        assert reported == []
         stage.later(20)
-    assert codes_by_partition(told[0]) == ({} if code is None else {P0: code, P1: code})
+    assert codes_by_partition(reported[0]) == ({} if code is None else {P0: code, P1: code})
 
 
 @each_row(
@@ -486,16 +486,16 @@ def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(sup
 )
 def test_a_coordinator_that_does_not_answer(where, outcome, code):
     stage = verifier(where=where)
-    told = ask_verifier(stage, Support.ABORTABLE_ERROR)
+    reported = ask_verifier(stage, Support.ABORTABLE_ERROR)
     if where == THERE:
         stage.peers.take()[2](outcome)
-    assert codes_by_partition(told[0]) == {P0: code, P1: code}
+    assert codes_by_partition(reported[0]) == {P0: code, P1: code}
 
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     stage = verifier(where=THERE)
-    told = ask_verifier(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
+    reported = ask_verifier(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
     assert (stage.peers.sent[0][0], stage.peers.sent[0][2], stage.peers.lanes) == (THERE, 5, ["transactions"])
     _, request, respond = stage.peers.take()
     (transaction,) = request.transactions
@@ -507,7 +507,7 @@ def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     topics = [p.AddPartitionsToTxnTopicResult(name="topic", results_by_partition=partitions)]
     result = p.AddPartitionsToTxnResult(transactional_id=TXN, topic_results=topics)
     respond(p.AddPartitionsToTxnResponse(results_by_transaction=[result]))
-    assert codes_by_partition(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
+    assert codes_by_partition(reported[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
 
 
 def test_words_for_clients():

@@ -90,8 +90,8 @@ def test_what_producers_are_answered():
     for request in (init, init._replace(producer_id=-1, producer_epoch=-1)):
         assert tuple(bench.ask(request, 5))[:4] == (0, 0, 7, 3)
     assert codes_of(bench.ask(added(3, ("t", 0)), 3).results_by_topic_v3_and_below) == {("t", 0): 0}
-    (told,) = bench.ask(added(5, ("t", 0)), 5).results_by_transaction
-    assert (told.transactional_id, codes_of(told.topic_results)) == ("x", {("t", 0): 0})
+    (reported,) = bench.ask(added(5, ("t", 0)), 5).results_by_transaction
+    assert (reported.transactional_id, codes_of(reported.topic_results)) == ("x", {("t", 0): 0})
     assert tuple(bench.ask(OFFSETS, 4)) == (0, 0)
     assert tuple(bench.ask(ENDED, 4)[:2]) == (0, 0) and tuple(bench.ask(ENDED, 5)) == (0, 0, 7, 3)
     assert bench.asked == [
@@ -144,9 +144,9 @@ def test_what_administrators_are_answered_field_by_field():
         ("..", 0, Code.INVALID_TOPIC_EXCEPTION, "'..'"),
     ):
         wanted = p.DescribeProducersTopicRequest(name=name, partition_indexes=[index])
-        ((told,),) = (topic.partitions for topic in bench.ask(p.DescribeProducersRequest(topics=[wanted]), 0).topics)
-        assert (told.partition_index, told.error_code, told.active_producers) == (index, code, [])
-        assert told.error_message == message or (message and message in told.error_message)
+        ((reported,),) = (topic.partitions for topic in bench.ask(p.DescribeProducersRequest(topics=[wanted]), 0).topics)
+        assert (reported.partition_index, reported.error_code, reported.active_producers) == (index, code, [])
+        assert reported.error_message == message or (message and message in reported.error_message)
 
 
 def test_producers_of_a_partition_field_by_field():
@@ -168,9 +168,9 @@ def test_leaders_as_transactions_see_them():
     assert [service.leader_of("t", index) for index in (-1, 0, 1, 2)] == [None, 1, 1, None] and service.leader_of("u", 0) is None
     bench.elect(bench.cluster.topics["t"], leader=5, epoch=1)
     assert service.leader_of("t", 0) == -1
-    told = []
-    service.verifier.ask("x", WHO, [("t", 0)], Support.ABORTABLE_ERROR, told.append)
-    assert told[0]["t", 0].code == Code.COORDINATOR_NOT_AVAILABLE and "there is no topic" in told[0]["t", 0].message
+    reported = []
+    service.verifier.ask("x", WHO, [("t", 0)], Support.ABORTABLE_ERROR, reported.append)
+    assert reported[0]["t", 0].code == Code.COORDINATOR_NOT_AVAILABLE and "there is no topic" in reported[0]["t", 0].message
 
 
 def test_what_a_commit_of_offsets_asks_of_the_coordinator(monkeypatch):

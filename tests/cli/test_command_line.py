@@ -247,9 +247,9 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
             offsets.setdefault(record["partition"], []).append(record["offset"])
         return offsets, cli.err
 
-    offsets, told = read("5")
+    offsets, reported = read("5")
     assert offsets == {0: [5, 6, 7], 2: [7, 8]}
-    assert told == (
+    assert reported == (
         "kafkacore: cli-short has no offset 5 everywhere: partition 1 holds 0 to 2 and is read from 3 on;"
         " partition 2 holds 7 to 8 and is read from 7 on; partition 3 is empty and is read from 0 on\n"
     )

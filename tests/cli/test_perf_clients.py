@@ -198,11 +198,11 @@ def test_values_are_sent_in_turns(clock: SimpleNamespace) -> None:
     sender = perf_clients.Sender(producer, "t", [b"a", b"b", b"c"], 0)
     sender.objects(4, 5, 2)
     assert [(topic, value) for topic, value, _ in sent] == [("t", each) for each in (b"b", b"c", b"a", b"b", b"c")]
-    assert [told is not None for *_, told in sent] == [True, False, True, False, True]
+    assert [reported is not None for *_, reported in sent] == [True, False, True, False, True]
     clock.now += 1.5
     errors = [KafkaError("first"), KafkaError("second")]
-    for (*_, told), error in zip(sent[::2], (None, *errors), strict=True):
-        told(None, error)
+    for (*_, reported), error in zip(sent[::2], (None, *errors), strict=True):
+        reported(None, error)
     assert (sender.latency.summary()["max"], len(sender.latency), sender.failed, sender.failures) == (1_500.0, 1, 2, errors[1:])
     for payloads, ours in (([b"aa", b"bb", b"cc"], [b"cc", b"aa", b"bb", b"cc"]), ([b"a", b"bb", b"c"], [b"c", b"a", b"bb", b"c"])):
         sender = perf_clients.Sender(producer, "t", payloads, 4)

@@ -142,10 +142,10 @@ def shown_broker(number: int, state: str, count: int, connects: int, disconnects
 
 
 def test_the_figures_of_brokers_and_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, told, client = [100.0, 101.5], list[str](), engine_client()
+    now_s, reported, client = [100.0, 101.5], list[str](), engine_client()
     monkeypatch.setattr(statistics, "time", SimpleNamespace(monotonic=lambda: now_s.pop(0), time=lambda: 7.9))
-    statistics.Statistics("producer", "me", told.append, 1_000, lambda: client, lambda: {"msg_cnt": 5}).tell()
-    said = json.loads(told[0])
+    statistics.Statistics("producer", "me", reported.append, 1_000, lambda: client, lambda: {"msg_cnt": 5}).tell()
+    said = json.loads(reported[0])
     said["name"] = re.sub(r"\d+$", "N", said["name"])
     sums = {"tx": 35, "tx_bytes": 350, "rx": 40, "rx_bytes": 355, "msg_cnt": 5}
     others = dict.fromkeys(("txmsgs", "txmsg_bytes", "rxmsgs", "rxmsg_bytes"), 0)

@@ -229,14 +229,14 @@ class ScriptedCluster:
 
     def fetch(self, node_id: int, version: int, request: p.FetchRequest) -> p.FetchResponse:
         mine = self.sessions.setdefault(node_id, {})
-        told = {(self.key(t, version), q.partition): q for t in request.topics for q in t.partitions}
+        reported = {(self.key(t, version), q.partition): q for t in request.topics for q in t.partitions}
         new_id = 0
         if request.session_epoch in (0, -1):
             mine.pop(request.session_id, None)
-            wanted = told
+            wanted = reported
             if request.session_epoch == 0 and self.keep_sessions:
                 new_id = next(self.session_ids)
-                mine[new_id] = Session(1, dict(told))
+                mine[new_id] = Session(1, dict(reported))
         else:
             session = mine.get(request.session_id)
             if session is None:
@@ -248,7 +248,7 @@ class ScriptedCluster:
             for topic in request.forgotten_topics_data:
                 for index in topic.partitions:
                     session.partitions.pop((self.key(topic, version), index), None)
-            session.partitions.update(told)
+            session.partitions.update(reported)
             wanted = session.partitions
         full = request.session_epoch in (0, -1)
         topics: dict[Any, list[p.PartitionData]] = {}

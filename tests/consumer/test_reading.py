@@ -386,22 +386,22 @@ def test_a_position_is_waited_for_and_why_there_is_none_is_said() -> None:
 def test_what_goes_wrong_in_the_background_is_kept_and_heartbeats_go_on() -> None:
     world = World(with_group=True)
     assert world.group is not None
-    told: list[str] = []
+    reported: list[str] = []
     world.group.has_news = True
     assert world.loop.drive(1_000) == 2**62 - 1_000  # nothing is due
     world.group.has_news = False
     world.said()
-    world.loop.on_news = lambda: told.append("news")
+    world.loop.on_news = lambda: reported.append("news")
     wakes = {"positions": 500, "group": 300, "topics": 400}
     for part, wake_ms in wakes.items():
         getattr(world, part).answers["next_wake_ms"] = wake_ms
-    assert (world.loop.drive(1_000), told) == (300, [])
+    assert (world.loop.drive(1_000), reported) == (300, [])
     steps = ["group.step(1000)", "topics.step(1000)", *step_at(world, 1_000)]
     wake = [f"{part}.next_wake_ms(1000)" for part in (*wakes, "fetcher")]
     assert world.said() == [*steps, *wake]
     world.group.has_news, world.topics.behind = True, True
     world.fetcher.answers["next_wake_ms"] = 100
-    assert (world.loop.drive(1_000), told) == (100, ["news"])
+    assert (world.loop.drive(1_000), reported) == (100, ["news"])
     assert world.said() == ["topics.follow", *steps, *wake]
     first = errors.GroupAuthorization("no")
 

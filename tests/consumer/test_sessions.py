@@ -47,7 +47,7 @@ def built(plan: FetchPlan, version: int) -> FetchRequest:
     return FetchRequest.decode(version, b"".join(plan.build(version, LIMITS).encode(version)))
 
 
-def told(request) -> list[tuple[bytes, int, int]]:
+def reported(request) -> list[tuple[bytes, int, int]]:
     return [(t.topic_id, p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
 
 
@@ -57,7 +57,7 @@ def test_a_recreated_topic_replaces_the_old_one(new_id):
     plan = plan_for(session, {A: target(ID_T, 50)})
     session.handle_response(plan, response(A), 17)
     request = built(plan_for(session, {A: target(new_id, 0)}), 17)
-    assert told(request) == [(new_id, 0, 0)]
+    assert reported(request) == [(new_id, 0, 0)]
     assert [(f.topic_id, f.partitions) for f in request.forgotten_topics_data] == [(ID_T, [0])]
     assert request.session_epoch == 1
 
@@ -81,7 +81,7 @@ def test_a_refused_session_starts_over_with_a_full_fetch(code, session_id):
     assert str(int(code)) in session.handle_response(plan, response(session_id=0, error_code=code), 17)
     request = built(plan_for(session, {A: target(ID_T, 3)}), 17)
     assert (request.session_id, request.session_epoch) == (session_id, 0)
-    assert told(request) == [(ID_T, 0, 3)]
+    assert reported(request) == [(ID_T, 0, 3)]
 
 
 def test_a_lost_answer_starts_over_and_closes_the_session_whose_state_is_unknown():
@@ -90,7 +90,7 @@ def test_a_lost_answer_starts_over_and_closes_the_session_whose_state_is_unknown
     plan_for(session, {A: target(ID_T, 3)})
     session.handle_error()
     request = built(plan_for(session, {A: target(ID_T, 3)}), 17)
-    assert (request.session_id, request.session_epoch, told(request)) == (7, 0, [(ID_T, 0, 3)])
+    assert (request.session_id, request.session_epoch, reported(request)) == (7, 0, [(ID_T, 0, 3)])
 
 
 def test_an_answer_about_something_else_is_refused():

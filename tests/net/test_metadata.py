@@ -668,15 +668,15 @@ def test_waiters_wake_with_the_update() -> None:
 
 def test_an_update_is_told_once_to_all_who_watch() -> None:
     metadata = system()
-    told: list[str] = []
-    watchers = [partial(told.append, name) for name in "abc"]
+    reported: list[str] = []
+    watchers = [partial(reported.append, name) for name in "abc"]
     for watcher in watchers:
         metadata.watch(watcher)
     metadata.unwatch(watchers[1])
     for _ in range(2):
         metadata.begin_request(0)
         metadata.update(metadata_answer(), 0)
-    assert told == ["a", "c"]
+    assert reported == ["a", "c"]
 
 
 def test_waiters_are_told_of_fatal_errors_and_of_the_close() -> None:

@@ -720,8 +720,8 @@ def test_a_listener_that_wants_another_protocol_is_told_once_within_a_second(
             cluster.clock.advance(10)
 
     pass_ms(1_000)
-    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert "may want SASL or TLS" in told and "security_protocol" in told and told.endswith("; trying again")
+    (reported,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "may want SASL or TLS" in reported and "security_protocol" in reported and reported.endswith("; trying again")
     assert "may want SASL or TLS" in str(cluster.metadata.last_error)
     pass_ms(5_000)
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
@@ -754,8 +754,8 @@ def test_an_alert_of_tls_says_what_the_listener_wants(cluster: Cluster) -> None:
     assert "may want SASL" not in str(error)
 
 
-@each_row("age_ms, told", [(2_000, True), (2_001, False)])
-def test_two_seconds_after_it_was_opened_a_connection_ends_early(age_ms: int, told: bool) -> None:
+@each_row("age_ms, reported", [(2_000, True), (2_001, False)])
+def test_two_seconds_after_it_was_opened_a_connection_ends_early(age_ms: int, reported: bool) -> None:
     cluster = Cluster((7,))
     for _ in range(3):
         cluster.until_ready(7)
@@ -764,7 +764,7 @@ def test_two_seconds_after_it_was_opened_a_connection_ends_early(age_ms: int, to
         cluster.peer("broker-7").close()
         (lost,) = cluster.poll()
         cluster.clock.advance(5_000)
-    assert ("may want" in str(lost.error)) == told
+    assert ("may want" in str(lost.error)) == reported
     cluster.close()
 
 
